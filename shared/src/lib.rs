@@ -1,0 +1,10 @@
+//! What every part of Hookstash agrees on: the message and its life, the retry rules, signing, the
+//! guarded HTTP client, the store and its scripts, configuration and telemetry.
+//!
+//! This crate knows no caller: `producer` and `worker` build on it and never meet.
+
+pub mod clock;
+pub mod environment;
+pub mod error_class;
+pub mod random;
+pub mod store;

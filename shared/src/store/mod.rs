@@ -1,0 +1,4 @@
+//! The store: every change of more than one key is one Lua script, run on one of two hosts.
+
+pub mod host;
+pub mod script;

@@ -1,0 +1,3 @@
+//! The `hookstash` program.
+
+fn main() {}
