@@ -1,0 +1,13 @@
+-- The first final result of a deferred completion wins; claim and result are one write.
+-- ARGV: 1 name, 2 result, 3 retention ms.
+-- Returns: { 'won', result } | { 'lost', first result } | { 'unknown' } when no placeholder is open:
+--   nothing is applied then, so that expiry can never reopen a result.
+local placeholder = P .. 'c:' .. ARGV[1]
+local final = placeholder .. ':final'
+local retention = number(ARGV[3], 'retention')
+if call('EXISTS', placeholder) == 0 then return { 'unknown' } end
+if not call('SET', final, ARGV[2], 'NX', 'PX', text(retention)) then
+  return { 'lost', call('GET', final) }
+end
+call('PEXPIRE', placeholder, text(retention))
+return { 'won', ARGV[2] }

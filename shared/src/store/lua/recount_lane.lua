@@ -1,0 +1,23 @@
+-- Recounts what a lane has in flight: all its leases, and those of the given ids that hold a slot
+-- in it otherwise (holding messages, and callbacks that hold for it).
+-- ARGV: 1 lane, 2 in-flight the caller saw, then candidate ids. Returns: the count, or -1 when the
+--   lane has moved on since or has too many leases to count here.
+local LEASES_MAX = 10000
+local lane, seen = ARGV[1], number(ARGV[2], 'in flight')
+if in_flight(lane) ~= seen or call('ZCARD', P .. 'l') > LEASES_MAX then return -1 end
+open_drain()
+local count = 0
+local leased = call('ZRANGE', P .. 'l', 0, -1)
+for i = 1, #leased do
+  local r = get_record(leased[i])
+  if r and r.lane == lane and r.st == 'l' then count = count + 1 end
+  if r and r.holds == lane then count = count + 1 end
+end
+for i = 3, #ARGV do
+  local r = get_record(ARGV[i])
+  if r and r.lane == lane and r.st == 'h' then count = count + 1 end
+  if r and r.holds == lane and string.find(r.st, '^[wdh]$') then count = count + 1 end
+end
+if count > 0 then call('HSET', P .. 'inf', lane, text(count)) else call('HDEL', P .. 'inf', lane) end
+wake_lane(lane)
+return count
