@@ -1,4 +1,162 @@
 //! The store: every change of more than one key is one Lua script, run on one of two hosts.
+//!
+//! [`Store`] has one method for each script, named alike. What a key holds is in [`keys`]; what a
+//! script does is at the head of its file under `lua/`; which host runs it is behind [`host::Host`].
+
+mod args;
+mod audit;
+mod completions;
+mod dead_letters;
+mod exchange;
+mod inspect;
+mod lanes;
+mod publish;
+mod record;
+mod schedules;
 
 pub mod host;
+pub mod keys;
 pub mod script;
+pub mod scripts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use audit::{AuditPage, Audited, SlotHolders};
+pub use completions::Completion;
+pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
+pub use exchange::{
+    Child, Counters, Exchange, Exchanged, Fair, Held, LOST_MAX, Lease, LeaseToken, Outcome,
+    Renewed, Settled, Settlement,
+};
+pub use inspect::{Cancelled, StoredMessage};
+pub use lanes::LaneChange;
+pub use publish::{Accepted, Enqueue, LaneLimits};
+pub use record::Record;
+pub use schedules::{Tick, Ticked};
+
+use args::Args;
+use host::{Host, HostError, Reply, Step};
+use keys::Keys;
+use script::Script;
+
+use crate::message::Shard;
+
+/// How long things are kept, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// A deduplication id answers with its first message for this long.
+    pub dedup_window_ms: u64,
+    /// A delivered message stays readable for this long.
+    pub delivered_grace_ms: u64,
+    /// A dead letter is kept for this long.
+    pub dead_letter_ms: u64,
+    /// A deferred completion's result is kept for this long.
+    pub completion_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        const DAY_MS: u64 = 86_400_000;
+        Self {
+            dedup_window_ms: 600_000,
+            delivered_grace_ms: 60_000,
+            dead_letter_ms: 30 * DAY_MS,
+            completion_ms: 30 * DAY_MS,
+        }
+    }
+}
+
+/// The store of one deployment. Cheap to clone and safe to share; every method may be called
+/// concurrently with every other, from any number of processes.
+#[derive(Clone)]
+pub struct Store {
+    host: Arc<dyn Host>,
+    keys: Keys,
+    shards: u16,
+    lease_ms: u64,
+    retention: Retention,
+}
+
+impl Store {
+    /// A store under `prefix` on `host`. `shards` must be the number the deployment was started
+    /// with; `lease` is how long a worker holds a message without renewing.
+    pub fn new(
+        host: Arc<dyn Host>,
+        prefix: &str,
+        shards: u16,
+        lease: Duration,
+        retention: Retention,
+    ) -> Self {
+        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        Self { host, keys: Keys::new(prefix), shards: shards.max(1), lease_ms, retention }
+    }
+
+    /// All shards of this deployment.
+    pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
+        (0..self.shards).map(Shard::new)
+    }
+
+    /// How many shards there are.
+    pub fn shard_count(&self) -> u16 {
+        self.shards
+    }
+
+    /// How long a lease lasts.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms)
+    }
+
+    /// Key names, for tools that look at the store from outside.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Waits up to `timeout` for a wake-up token of `shard`; `true` when one came.
+    pub async fn wait(&self, shard: Shard, timeout: Duration) -> Result<bool, HostError> {
+        self.host.wait(self.keys.of_shard(shard, "w"), timeout).await
+    }
+
+    /// Puts a wake-up token back that this process could not use.
+    pub async fn wake(&self, shard: Shard) -> Result<(), HostError> {
+        let key = self.keys.of_shard(shard, "w");
+        let length = self.run_one(args::command([b"LLEN", &key])).await?;
+        if length == Reply::Int(0) {
+            self.run_one(args::command([b"RPUSH", &key, b"1"])).await?;
+        }
+        Ok(())
+    }
+
+    fn script(&self, shard: Shard, script: &'static Script, args: Args) -> Step {
+        Step::Script { script, keys: vec![self.keys.of_shard(shard, "nil")], args: args.finish() }
+    }
+
+    async fn run_script(
+        &self,
+        shard: Shard,
+        script: &'static Script,
+        args: Args,
+    ) -> Result<Reply, HostError> {
+        self.run_one(self.script(shard, script, args)).await
+    }
+
+    async fn run_one(&self, step: Step) -> Result<Reply, HostError> {
+        let unanswered = || Err(HostError::Lost("the host gave no reply".to_owned()));
+        self.host.run(vec![step]).await.into_iter().next().unwrap_or_else(unanswered)
+    }
+
+    async fn get(&self, key: Bytes) -> Result<Option<Bytes>, HostError> {
+        match self.run_one(Step::Command(vec![Bytes::from_static(b"GET"), key])).await? {
+            Reply::Bytes(bytes) => Ok(Some(bytes)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("keys", &self.keys).field("shards", &self.shards).finish()
+    }
+}

@@ -1,0 +1,353 @@
+//! exchange: settle, promote, recover and lease a batch; renew and release leases.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::args::{Args, Reader};
+use super::host::{HostError, Reply, Step};
+use super::{Store, scripts};
+use crate::message::{Lane, MessageId, Shard};
+
+/// At this many losses a message is leased once more, without a call, to be settled dead.
+pub const LOST_MAX: u32 = 8;
+
+/// Fences one lease: only its holder may settle, renew or release it. The number grows with every
+/// lease; the nonce tells apart leases with one number after a failover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseToken {
+    /// Number of the lease, from 1.
+    pub number: u64,
+    /// Drawn by the caller for each exchange.
+    pub nonce: u32,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The destination took it.
+    Delivered,
+    /// It failed and is due again after this long.
+    Retry {
+        /// Time from the host's now to the next attempt.
+        after: Duration,
+    },
+    /// It failed for good.
+    Dead {
+        /// The encoded last response, kept with the dead letter.
+        response: Bytes,
+    },
+    /// Its cancellation was requested while it was leased.
+    Cancelled,
+}
+
+/// A message that a settlement creates in the shard of its source: a callback.
+#[derive(Debug, Clone)]
+pub struct Child {
+    /// Kept over resends: an existing child is skipped.
+    pub id: MessageId,
+    /// Its envelope, which may name its source's body.
+    pub envelope: Bytes,
+    /// The body key its envelope names.
+    pub body_key: Option<String>,
+    /// Its lane.
+    pub lane: Lane,
+    /// Its destination host.
+    pub host: String,
+    /// Its retries.
+    pub retries: u32,
+    /// How long it waits before it is ready.
+    pub delay: Duration,
+    /// Its event for the log.
+    pub event: Bytes,
+}
+
+/// The end of one attempt. May be sent again until it is answered: a repeat is a counted no-op.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    /// The message.
+    pub id: MessageId,
+    /// The lease it was attempted under.
+    pub token: LeaseToken,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its event for the log.
+    pub event: Bytes,
+    /// Callbacks, entered by the same script.
+    pub children: Vec<Child>,
+}
+
+/// What a settlement did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// The message ended or waits for its retry.
+    Applied,
+    /// It is leased by another worker now; a success is noted and wins whatever that one reports.
+    Noted,
+    /// The token is no longer current: nothing was changed.
+    Stale,
+}
+
+/// How many calls a lane may have in flight before others come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fair {
+    /// For a flow-control lane.
+    pub flow: u64,
+    /// For a host lane, and for a destination host.
+    pub host: u64,
+}
+
+/// One exchange with one shard.
+#[derive(Debug, Clone)]
+pub struct Exchange<'a> {
+    /// Ends of attempts, all of this shard.
+    pub settlements: &'a [Settlement],
+    /// How many messages the caller can start now. 0 still promotes and recovers.
+    pub want: u32,
+    /// Drawn for this exchange.
+    pub nonce: u32,
+    /// The caller's fairness thresholds.
+    pub fair: Fair,
+    /// Whether the caller has been in touch long enough to judge expired leases.
+    pub may_recover: bool,
+    /// Bytes of envelopes and bodies it may lease; at least one message comes whatever its size.
+    pub byte_budget: u64,
+}
+
+/// A message this worker holds for one lease time.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// The message.
+    pub id: MessageId,
+    /// Its fence.
+    pub token: LeaseToken,
+    /// Failures so far: `Upstash-Retried`.
+    pub failed: u32,
+    /// Losses so far; at [`LOST_MAX`] no call is made.
+    pub lost: u32,
+    /// Key whose body it shares.
+    pub body_key: Option<String>,
+    /// Its lane.
+    pub lane: String,
+}
+
+/// What an exchange did besides leasing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Due messages that became ready.
+    pub promoted: u64,
+    /// Expired leases that came back.
+    pub recovered: u64,
+    /// Lane entries whose message had moved on.
+    pub skipped: u64,
+    /// Messages without an envelope, now dead.
+    pub buried: u64,
+    /// Records that could not be read; the auditor looks at them.
+    pub unreadable: u64,
+    /// Dead letters past their retention, now deleted.
+    pub trimmed: u64,
+}
+
+/// The answer to an exchange.
+#[derive(Debug, Clone)]
+pub struct Exchanged {
+    /// The host's time.
+    pub now_ms: u64,
+    /// When the next delayed message, timed lane or lease is due.
+    pub next_due_ms: Option<u64>,
+    /// Work was left, or only skipped: call again.
+    pub more: bool,
+    /// One for each settlement.
+    pub settled: Vec<Settled>,
+    /// The new leases.
+    pub leases: Vec<Lease>,
+    /// Counts for metrics.
+    pub counters: Counters,
+}
+
+/// A lease to renew or release.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The message.
+    pub id: MessageId,
+    /// Its fence.
+    pub token: LeaseToken,
+    /// Whether its call had started: then a release is a loss.
+    pub started: bool,
+}
+
+/// The answer to a renewal.
+#[derive(Debug, Clone, Default)]
+pub struct Renewed {
+    /// No longer held: drop the call, settle nothing but a success.
+    pub lost: Vec<MessageId>,
+    /// Cancelled while leased: drop the call and settle it cancelled.
+    pub cancelled: Vec<MessageId>,
+}
+
+impl Store {
+    /// Settles, promotes, recovers and leases in one script. After [`HostError::Lost`] the
+    /// settlements may be sent again; messages it leased come back when their leases expire.
+    pub async fn exchange(
+        &self,
+        shard: Shard,
+        exchange: &Exchange<'_>,
+    ) -> Result<Exchanged, HostError> {
+        let mut args = Args::new()
+            .number(exchange.want)
+            .number(exchange.nonce)
+            .number(exchange.fair.flow)
+            .number(exchange.fair.host)
+            .flag(exchange.may_recover)
+            .number(self.lease_ms)
+            .number(exchange.byte_budget)
+            .number(self.retention.delivered_grace_ms)
+            .number(self.retention.dead_letter_ms)
+            .number(exchange.settlements.len() as u64);
+        for settlement in exchange.settlements {
+            args = push_settlement(args, settlement);
+        }
+        let reply = self.run_script(shard, &scripts::EXCHANGE, args).await?;
+        read_exchanged(reply, exchange.nonce)
+    }
+
+    /// Reads the envelopes of `leases`, and the bodies that they share. `None` where a key is
+    /// missing. Safe to repeat.
+    pub async fn envelopes(
+        &self,
+        shard: Shard,
+        leases: &[Lease],
+    ) -> Result<Vec<(Option<Bytes>, Option<Bytes>)>, HostError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut words = vec![Bytes::from_static(b"MGET")];
+        for lease in leases {
+            words.push(self.keys.envelope(shard, lease.id.as_str()));
+            let body = lease.body_key.as_deref();
+            words.push(self.keys.envelope(shard, body.unwrap_or(lease.id.as_str())));
+        }
+        let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
+        let mut found = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let (own, body) = (reader.next()?, reader.next()?);
+            let shared = lease.body_key.as_ref().and_then(|_| bytes(body));
+            found.push((bytes(own), shared));
+        }
+        Ok(found)
+    }
+
+    /// Extends leases that are still held, even expired ones that nobody recovered. Safe to repeat.
+    pub async fn renew(&self, shard: Shard, held: &[Held]) -> Result<Renewed, HostError> {
+        let mut args = Args::new().number(self.lease_ms);
+        for lease in held {
+            args = push_token(args, &lease.id, lease.token);
+        }
+        let reply = self.run_script(shard, &scripts::RENEW_LEASES, args).await?;
+        let mut reader = Reader::new(reply, "renew")?;
+        Ok(Renewed { lost: ids(reader.array()?)?, cancelled: ids(reader.array()?)? })
+    }
+
+    /// Hands leases back and returns how many were still held. Safe to repeat.
+    pub async fn release(&self, shard: Shard, held: &[Held]) -> Result<u64, HostError> {
+        let mut args = Args::new().number(self.lease_ms);
+        for lease in held {
+            args = push_token(args, &lease.id, lease.token).flag(lease.started);
+        }
+        let reply = self.run_script(shard, &scripts::RELEASE_LEASES, args).await?;
+        Reader::new(Reply::Array(vec![reply]), "release")?.number()
+    }
+}
+
+fn push_token(args: Args, id: &MessageId, token: LeaseToken) -> Args {
+    args.text(id.as_str()).number(token.number).number(token.nonce)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn push_settlement(args: Args, settlement: &Settlement) -> Args {
+    let nothing = Bytes::new();
+    let (code, delay_ms, response) = match &settlement.outcome {
+        Outcome::Delivered => ("k", 0, &nothing),
+        Outcome::Retry { after } => ("r", millis(*after), &nothing),
+        Outcome::Dead { response } => ("x", 0, response),
+        Outcome::Cancelled => ("c", 0, &nothing),
+    };
+    let mut args = push_token(args, &settlement.id, settlement.token)
+        .text(code)
+        .number(delay_ms)
+        .bytes(response.clone())
+        .bytes(settlement.event.clone())
+        .number(settlement.children.len() as u64);
+    for child in &settlement.children {
+        args = args
+            .text(child.id.as_str())
+            .bytes(child.envelope.clone())
+            .text(child.body_key.as_deref().unwrap_or_default())
+            .text(child.lane.as_str())
+            .text(&child.host)
+            .number(child.retries)
+            .number(child.envelope.len() as u64)
+            .number(millis(child.delay))
+            .bytes(child.event.clone());
+    }
+    args
+}
+
+fn bytes(reply: Reply) -> Option<Bytes> {
+    match reply {
+        Reply::Bytes(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn message_id(text: &str) -> Result<MessageId, HostError> {
+    MessageId::parse(text).map_err(|error| HostError::Fault(error.to_string()))
+}
+
+fn ids(mut reader: Reader) -> Result<Vec<MessageId>, HostError> {
+    (0..reader.len()).map(|_| message_id(&reader.text()?)).collect()
+}
+
+fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
+    let mut reader = Reader::new(reply, "exchange")?;
+    let now_ms = reader.number()?;
+    let next_due_ms = u64::try_from(reader.integer()?).ok();
+    let more = reader.integer()? == 1;
+    let mut states = reader.array()?;
+    let settled = (0..states.len())
+        .map(|_| {
+            Ok(match states.text()?.as_str() {
+                "-" => Settled::Stale,
+                "l" => Settled::Noted,
+                _ => Settled::Applied,
+            })
+        })
+        .collect::<Result<_, HostError>>()?;
+    let leases = read_leases(reader.array()?, nonce)?;
+    let mut counts = reader.array()?;
+    let counters = Counters {
+        promoted: counts.number()?,
+        recovered: counts.number()?,
+        skipped: counts.number()?,
+        buried: counts.number()?,
+        unreadable: counts.number()?,
+        trimmed: counts.number()?,
+    };
+    Ok(Exchanged { now_ms, next_due_ms, more, settled, leases, counters })
+}
+
+fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
+    let mut leases = Vec::with_capacity(flat.len() / 6);
+    while flat.len() > 0 {
+        let id = message_id(&flat.text()?)?;
+        let token = LeaseToken { number: flat.number()?, nonce };
+        let failed = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
+        let lost = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
+        let body_key = Some(flat.text()?).filter(|key| !key.is_empty());
+        leases.push(Lease { id, token, failed, lost, body_key, lane: flat.text()? });
+    }
+    Ok(leases)
+}

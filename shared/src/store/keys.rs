@@ -1,0 +1,64 @@
+//! The key catalogue: every Redis key of Hookstash is named here or in the scripts' prelude, under
+//! the hash tag of its shard, so that a script touches one cluster slot only.
+//!
+//! | key of shard i | type | holds |
+//! |---|---|---|
+//! | `hs:{i}:m` | hash | id -> packed record, for a message's whole life and 15 s after any end |
+//! | `hs:{i}:b:<id>` | string | envelope; may name another `b:` key of its shard as its body |
+//! | `hs:{i}:r:<id>` | string | last response of a dead letter |
+//! | `hs:{i}:rc` | hash | users of a body key that several envelopes name; absent = 1 |
+//! | `hs:{i}:ln:<lane>` | list | waiting ids of a lane |
+//! | `hs:{i}:run` | list | ring of runnable lanes |
+//! | `hs:{i}:fp` | zset | lanes at the fairness threshold, by their in-flight |
+//! | `hs:{i}:tm` | zset | lane -> ms when its rate window lets it run again |
+//! | `hs:{i}:st` `:inf` `:cfg` `:win` | hash | lane -> state; in-flight; settings; rate window |
+//! | `hs:{i}:hi` `:hw:<host>` `:hq` | hash, list, zset | in-flight per host; flow lanes waiting for a host; hosts with such lanes |
+//! | `hs:{i}:d` `:l` `:x` | zset | id -> due ms; lease end ms; time of death ms |
+//! | `hs:{i}:done` `:gone` | list | `<ms> <id>`: delivered and readable; ended, record only |
+//! | `hs:{i}:trash` `:tl:…` | list | lists of deleted queues, drained by the sweeper |
+//! | `hs:{i}:hb` | zset | heartbeats: `<slots> <worker>` by ms |
+//! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
+//! | `hs:{i}:c:<name>` `…:final` | string | open placeholder of a deferred completion; its result |
+//! | `hs:{i}:sc` | zset | schedule -> due ms |
+//! | `hs:{i}:log` | stream | events, one packed entry an exchange; bounded |
+//! | `hs:{i}:w` | list | at most one wake-up token |
+//! | `hs:{i}:nil` | – | never exists; declared by every script |
+//! | `hs:meta` | hash | number of shards, record version, key ring |
+
+use bytes::Bytes;
+
+use crate::message::Shard;
+
+/// Builds keys under one prefix. Two prefixes share nothing, so that tests and tenants can share a
+/// server.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// Keys under `prefix` (`HOOKSTASH_KEY_PREFIX`, default `hs`).
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// `hs:{i}:<name>`.
+    pub fn of_shard(&self, shard: Shard, name: &str) -> Bytes {
+        format!("{}:{{{}}}:{name}", self.prefix, shard.number()).into()
+    }
+
+    /// The envelope of `id`.
+    pub fn envelope(&self, shard: Shard, id: &str) -> Bytes {
+        format!("{}:{{{}}}:b:{id}", self.prefix, shard.number()).into()
+    }
+
+    /// The last response of the dead letter `id`.
+    pub fn response(&self, shard: Shard, id: &str) -> Bytes {
+        format!("{}:{{{}}}:r:{id}", self.prefix, shard.number()).into()
+    }
+
+    /// What every process of one deployment shares.
+    pub fn meta(&self) -> Bytes {
+        format!("{}:meta", self.prefix).into()
+    }
+}

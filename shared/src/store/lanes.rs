@@ -1,0 +1,85 @@
+//! Queues and flow-control keys: what an operator sets, and what the sweeper clears away.
+
+use std::time::Duration;
+
+use super::args::{Args, integer};
+use super::host::HostError;
+use super::{Store, scripts};
+use crate::message::{Lane, Shard};
+
+/// What to change of a lane; `None` leaves a field as it is. Calls in flight are never interrupted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LaneChange {
+    /// Most calls in flight; 0 is no limit (for a queue: 1).
+    pub cap: Option<u32>,
+    /// Most starts in a period; 0 is no limit.
+    pub rate: Option<u32>,
+    /// The rate's period.
+    pub period: Option<Duration>,
+    /// Whether it waits.
+    pub paused: Option<bool>,
+    /// Whether messages leave its cap alone.
+    pub pinned_cap: Option<bool>,
+    /// Whether messages leave its rate alone.
+    pub pinned_rate: Option<bool>,
+    /// Starts the rate window anew.
+    pub restart_window: bool,
+}
+
+impl Store {
+    /// Applies `change` to `lane`, which need not exist yet. Safe to repeat.
+    pub async fn set_lane(
+        &self,
+        shard: Shard,
+        lane: &Lane,
+        change: LaneChange,
+    ) -> Result<(), HostError> {
+        let number = |args: Args, value: Option<u64>| match value {
+            Some(value) => args.number(value),
+            None => args.text(""),
+        };
+        let flag = |args: Args, value: Option<bool>| match value {
+            Some(value) => args.flag(value),
+            None => args.text(""),
+        };
+        let period_ms = change.period.map(|period| period.as_millis().try_into().unwrap_or(u64::MAX));
+        let mut args = Args::new().text(lane.as_str());
+        args = number(args, change.cap.map(u64::from));
+        args = number(args, change.rate.map(u64::from));
+        args = number(args, period_ms);
+        args = flag(args, change.paused);
+        args = flag(args, change.pinned_cap);
+        args = flag(args, change.pinned_rate);
+        args = args.flag(change.restart_window);
+        self.run_script(shard, &scripts::SET_LANE, args).await.map(drop)
+    }
+
+    /// Deletes a queue. Its waiting messages are cancelled by [`Store::sweep_trash`]; those under
+    /// way finish under the default settings. Safe to repeat.
+    pub async fn delete_queue(&self, shard: Shard, queue: &Lane) -> Result<(), HostError> {
+        let args = Args::new().text(queue.as_str());
+        self.run_script(shard, &scripts::DELETE_QUEUE, args).await.map(drop)
+    }
+
+    /// Cancels up to `count` messages of deleted queues; returns how many entries it took, 0 when
+    /// nothing is left.
+    pub async fn sweep_trash(&self, shard: Shard, count: u32) -> Result<u64, HostError> {
+        let args = Args::new().number(count);
+        let reply = self.run_script(shard, &scripts::SWEEP_TRASH, args).await?;
+        Ok(integer(&reply).and_then(|taken| taken.try_into().ok()).unwrap_or(0))
+    }
+
+    /// Forgets the settings of a flow-control key that was not used for `unused`; `false` when it
+    /// was used, is paused or pinned, or has work.
+    pub async fn forget_flow_key(
+        &self,
+        shard: Shard,
+        lane: &Lane,
+        unused: Duration,
+    ) -> Result<bool, HostError> {
+        let unused_ms: u64 = unused.as_millis().try_into().unwrap_or(u64::MAX);
+        let args = Args::new().text(lane.as_str()).number(unused_ms);
+        let reply = self.run_script(shard, &scripts::FORGET_FLOW_KEY, args).await?;
+        Ok(integer(&reply) == Some(1))
+    }
+}

@@ -1,0 +1,160 @@
+//! publish: accepting messages.
+
+use bytes::Bytes;
+
+use super::args::{Args, Reader};
+use super::host::{HostError, Step};
+use super::{Store, scripts};
+use crate::message::{Lane, MessageId, Shard};
+
+/// A body that no script has accepted goes away after this long.
+const GUARD_S: &str = "600";
+/// How often a message whose guarded body was gone is sent again.
+const BODY_MISSING_RESENDS: u32 = 3;
+
+/// What a message brings to its lane's settings. Zero means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaneLimits {
+    /// Most calls in flight.
+    pub cap: u32,
+    /// Most starts in a period.
+    pub rate: u32,
+    /// The rate's period in milliseconds.
+    pub period_ms: u64,
+}
+
+/// One message on its way into the store. The same value may be sent any number of times.
+#[derive(Debug, Clone)]
+pub struct Enqueue {
+    /// Drawn before the first try and kept over all tries.
+    pub id: MessageId,
+    /// The encoded envelope.
+    pub envelope: Bytes,
+    /// Deduplication scope; `None` accepts every message.
+    pub dedup_scope: Option<String>,
+    /// The lane it waits in.
+    pub lane: Lane,
+    /// Destination host, counted for fairness.
+    pub host: String,
+    /// When it is due, in milliseconds since the epoch; `None` or past is now.
+    pub due_ms: Option<u64>,
+    /// Retries after the first attempt.
+    pub retries: u32,
+    /// Limits of its flow-control key.
+    pub limits: LaneLimits,
+    /// Its event for the log.
+    pub event: Bytes,
+}
+
+/// The store's answer to a publish: durable when it is returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// The message is in the store, now or since an earlier try.
+    Message(MessageId),
+    /// Another message with the same deduplication id came first; nothing was stored.
+    Duplicate(MessageId),
+}
+
+impl Store {
+    /// Publishes `batch`, whose ids all belong to `shard`, in one pipeline, each with its own
+    /// result. Order is kept. A repeat with the same ids is safe and changes nothing; after
+    /// [`HostError::Lost`] a message may or may not have been accepted.
+    pub async fn publish(
+        &self,
+        shard: Shard,
+        batch: &[Enqueue],
+    ) -> Vec<Result<Accepted, HostError>> {
+        let mut results: Vec<Result<Accepted, HostError>> =
+            batch.iter().map(|_| Err(body_missing())).collect();
+        let mut open: Vec<usize> = (0..batch.len()).collect();
+        for _ in 0..=BODY_MISSING_RESENDS {
+            let items: Vec<&Enqueue> = open.iter().filter_map(|&i| batch.get(i)).collect();
+            let answers = self.publish_once(shard, &items).await;
+            let mut missing = Vec::new();
+            for (&index, answer) in open.iter().zip(answers) {
+                match answer {
+                    Ok(None) => missing.push(index),
+                    Ok(Some(accepted)) => set(&mut results, index, Ok(accepted)),
+                    Err(error) => set(&mut results, index, Err(error)),
+                }
+            }
+            if missing.is_empty() {
+                break;
+            }
+            open = missing;
+        }
+        results
+    }
+
+    /// One pipeline. `None`: the guarded body was gone when the script ran.
+    async fn publish_once(
+        &self,
+        shard: Shard,
+        batch: &[&Enqueue],
+    ) -> Vec<Result<Option<Accepted>, HostError>> {
+        let mut steps = Vec::with_capacity(batch.len() * 2);
+        for message in batch {
+            steps.push(self.guarded_envelope(shard, message.id.as_str(), &message.envelope));
+            steps.push(self.publish_step(shard, message));
+        }
+        let mut replies = self.host.run(steps).await.into_iter();
+        let mut results = Vec::with_capacity(batch.len());
+        while let (Some(body), Some(script)) = (replies.next(), replies.next()) {
+            results.push(match (script.and_then(read_answer), body) {
+                (Ok(None), Err(error)) => Err(error),
+                (answer, _) => answer,
+            });
+        }
+        results
+    }
+
+    pub(super) fn guarded_envelope(&self, shard: Shard, id: &str, envelope: &Bytes) -> Step {
+        Step::Command(vec![
+            Bytes::from_static(b"SET"),
+            self.keys.envelope(shard, id),
+            envelope.clone(),
+            Bytes::from_static(b"NX"),
+            Bytes::from_static(b"EX"),
+            Bytes::from_static(GUARD_S.as_bytes()),
+        ])
+    }
+
+    fn publish_step(&self, shard: Shard, message: &Enqueue) -> Step {
+        let args = Args::new()
+            .text(message.id.as_str())
+            .text(message.dedup_scope.as_deref().unwrap_or_default())
+            .number(self.retention.dedup_window_ms)
+            .text(message.lane.as_str())
+            .text(&message.host)
+            .number(message.due_ms.unwrap_or(0))
+            .number(message.retries)
+            .number(message.envelope.len() as u64)
+            .text("")
+            .number(message.limits.cap)
+            .number(message.limits.rate)
+            .number(message.limits.period_ms)
+            .bytes(message.event.clone());
+        self.script(shard, &scripts::PUBLISH_MESSAGE, args)
+    }
+}
+
+fn set<T>(results: &mut [T], index: usize, value: T) {
+    if let Some(slot) = results.get_mut(index) {
+        *slot = value;
+    }
+}
+
+fn body_missing() -> HostError {
+    HostError::RetryLater("the body was gone before the message was accepted".to_owned())
+}
+
+fn read_answer(reply: super::host::Reply) -> Result<Option<Accepted>, HostError> {
+    let mut reader = Reader::new(reply, "publish")?;
+    let answer = reader.text()?;
+    let id = MessageId::parse(&reader.text()?).map_err(|error| HostError::Fault(error.to_string()))?;
+    match answer.as_str() {
+        "accepted" => Ok(Some(Accepted::Message(id))),
+        "duplicate" => Ok(Some(Accepted::Duplicate(id))),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,72 @@
+//! The scripts, each joined from small files that are readable alone.
+
+use std::sync::LazyLock;
+
+use super::script::Script;
+
+const PRELUDE: &str = include_str!("lua/prelude.lua");
+const LANE: &str = include_str!("lua/lane.lua");
+const LIFE: &str = include_str!("lua/life.lua");
+const ENTER_LANE: &str = include_str!("lua/enter_lane.lua");
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $file:literal [$($part:expr),*];)*) => {
+        $(
+            $(#[$doc])*
+            pub static $name: LazyLock<Script> = LazyLock::new(|| {
+                const PARTS: &[&str] =
+                    &[PRELUDE, $($part,)* include_str!(concat!("lua/", $file, ".lua"))];
+                Script::new($file, PARTS)
+            });
+        )*
+
+        /// Every script.
+        pub fn all() -> Vec<&'static Script> {
+            vec![$(&*$name),*]
+        }
+    };
+}
+
+scripts! {
+    /// Accepts one message.
+    PUBLISH_MESSAGE = "publish_message" [LANE, LIFE, ENTER_LANE];
+    /// Accepts several messages that share one body.
+    PUBLISH_GROUP = "publish_group" [LANE, LIFE, ENTER_LANE];
+    /// Settles, promotes, recovers and leases a batch.
+    EXCHANGE = "exchange" [
+        LANE,
+        LIFE,
+        include_str!("lua/settle.lua"),
+        include_str!("lua/promote.lua"),
+        include_str!("lua/recover.lua"),
+        include_str!("lua/lease.lua")
+    ];
+    /// Extends leases.
+    RENEW_LEASES = "renew_leases" [];
+    /// Hands leases back.
+    RELEASE_LEASES = "release_leases" [LANE, LIFE];
+    /// Cancels one message.
+    CANCEL_MESSAGE = "cancel_message" [LANE, LIFE];
+    /// Turns a dead letter into a new message.
+    REDRIVE_MESSAGE = "redrive_message" [LANE, LIFE];
+    /// Deletes a dead letter.
+    DELETE_DEAD_LETTER = "delete_dead_letter" [LANE, LIFE];
+    /// Sets a queue or flow key.
+    SET_LANE = "set_lane" [LANE];
+    /// Deletes a queue.
+    DELETE_QUEUE = "delete_queue" [LANE];
+    /// Cancels messages of deleted queues.
+    SWEEP_TRASH = "sweep_trash" [LANE, LIFE];
+    /// Forgets an unused flow key.
+    FORGET_FLOW_KEY = "forget_flow_key" [LANE];
+    /// Fires a schedule.
+    TICK_SCHEDULE = "tick_schedule" [LANE, LIFE, ENTER_LANE];
+    /// Opens a deferred completion.
+    OPEN_COMPLETION = "open_completion" [];
+    /// Claims and stores a deferred completion's result.
+    COMPLETE_COMPLETION = "complete_completion" [];
+    /// Repairs half states.
+    AUDIT_RECORDS = "audit_records" [LANE, LIFE];
+    /// Recounts a lane's in-flight.
+    RECOUNT_LANE = "recount_lane" [LANE];
+}
