@@ -1,0 +1,158 @@
+//! One shard as plain maps, read back through the host's own commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use hookstash_shared::store::host::{Host, Reply, Step};
+
+/// A record, as the scripts pack it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rec {
+    pub state: char,
+    pub number: u64,
+    pub nonce: String,
+    pub failed: u32,
+    pub lost: u32,
+    pub retries: u32,
+    pub flags: String,
+    pub body_key: String,
+    pub lane: String,
+    pub host: String,
+    pub holds: String,
+}
+
+/// Everything one shard holds.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    pub records: BTreeMap<String, Rec>,
+    pub scores: BTreeMap<&'static str, BTreeMap<String, i64>>,
+    pub hashes: BTreeMap<&'static str, BTreeMap<String, String>>,
+    pub lists: BTreeMap<String, Vec<String>>,
+    pub bodies: BTreeSet<String>,
+    pub responses: BTreeSet<String>,
+    pub tokens: usize,
+}
+
+const ZSETS: [&str; 7] = ["d", "l", "x", "tm", "fp", "hq", "sc"];
+const HASHES: [&str; 6] = ["st", "inf", "hi", "cfg", "win", "rc"];
+
+pub fn run(host: &dyn Host, words: &[&str]) -> Reply {
+    let step = Step::Command(words.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect());
+    let mut replies = futures::executor::block_on(host.run(vec![step]));
+    replies.remove(0).expect("a plain command succeeds")
+}
+
+pub fn texts(reply: Reply) -> Vec<String> {
+    let Reply::Array(items) = reply else { return Vec::new() };
+    items
+        .into_iter()
+        .filter_map(|item| match item {
+            Reply::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn pairs(reply: Reply) -> BTreeMap<String, String> {
+    texts(reply).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+fn record(packed: &str) -> Rec {
+    let f: Vec<&str> = packed.split('|').collect();
+    assert_eq!(f.len(), 13, "a record has 13 fields: {packed}");
+    Rec {
+        state: f[1].chars().next().expect("a state"),
+        number: f[2].parse().expect("a number"),
+        nonce: f[3].to_owned(),
+        failed: f[4].parse().expect("a number"),
+        lost: f[5].parse().expect("a number"),
+        retries: f[6].parse().expect("a number"),
+        flags: f[7].to_owned(),
+        body_key: f[9].to_owned(),
+        lane: f[10].to_owned(),
+        host: f[11].to_owned(),
+        holds: f[12].to_owned(),
+    }
+}
+
+impl View {
+    /// Reads the shard whose keys start with `prefix` (`hs:{0}:`).
+    pub fn read(host: &dyn Host, prefix: &str) -> Self {
+        let mut view = Self::default();
+        let Reply::Array(mut scan) = run(host, &["SCAN", "0", "COUNT", "1000000"]) else {
+            panic!("SCAN answers an array")
+        };
+        for key in texts(scan.remove(1)) {
+            let Some(name) = key.strip_prefix(prefix) else { continue };
+            if let Some(zset) = ZSETS.iter().find(|zset| **zset == name) {
+                let entries = pairs(run(host, &["ZRANGE", &key, "0", "-1", "WITHSCORES"]));
+                let scores = entries
+                    .into_iter()
+                    .map(|(member, score)| (member, score.parse().expect("integer scores")))
+                    .collect();
+                view.scores.insert(zset, scores);
+            } else if let Some(hash) = HASHES.iter().find(|hash| **hash == name) {
+                view.hashes.insert(hash, pairs(run(host, &["HGETALL", &key])));
+            } else if name == "m" {
+                let packed = pairs(run(host, &["HGETALL", &key]));
+                view.records = packed.into_iter().map(|(id, p)| (id, record(&p))).collect();
+            } else if name == "w" {
+                view.tokens = texts(run(host, &["LRANGE", &key, "0", "-1"])).len();
+            } else if let Some(id) = name.strip_prefix("b:") {
+                view.bodies.insert(id.to_owned());
+            } else if let Some(id) = name.strip_prefix("r:") {
+                view.responses.insert(id.to_owned());
+            } else if ["ln:", "hw:", "tl:"].iter().any(|p| name.starts_with(p))
+                || ["run", "done", "gone", "trash"].contains(&name)
+            {
+                view.lists.insert(name.to_owned(), texts(run(host, &["LRANGE", &key, "0", "-1"])));
+            }
+        }
+        view
+    }
+
+    pub fn score(&self, zset: &str, member: &str) -> Option<i64> {
+        self.scores.get(zset)?.get(member).copied()
+    }
+
+    pub fn zset(&self, zset: &str) -> impl Iterator<Item = (&String, i64)> {
+        self.scores.get(zset).into_iter().flatten().map(|(member, score)| (member, *score))
+    }
+
+    pub fn field(&self, hash: &str, field: &str) -> Option<&str> {
+        self.hashes.get(hash)?.get(field).map(String::as_str)
+    }
+
+    pub fn number(&self, hash: &str, field: &str) -> i64 {
+        self.field(hash, field).map_or(0, |text| text.parse().expect("a number"))
+    }
+
+    pub fn list(&self, name: &str) -> &[String] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lists whose name starts with `prefix`, with the rest of their name.
+    pub fn lists_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a [String])> {
+        self.lists.iter().filter_map(move |(name, items)| {
+            name.strip_prefix(prefix).map(|rest| (rest, items.as_slice()))
+        })
+    }
+
+    pub fn in_flight(&self, lane: &str) -> i64 {
+        self.number("inf", lane)
+    }
+
+    /// cap, rate, period ms, paused.
+    pub fn settings(&self, lane: &str) -> (i64, i64, i64, bool) {
+        let fields: Vec<i64> = self
+            .field("cfg", lane)
+            .map(|packed| packed.split('|').map(|n| n.parse().expect("a number")).collect())
+            .unwrap_or_else(|| vec![0; 8]);
+        let cap = match (fields[0], lane.starts_with("q:")) {
+            (0, true) => 1,
+            (0, false) => i64::MAX,
+            (cap, _) => cap,
+        };
+        (cap, fields[1], fields[2], fields[3] == 1)
+    }
+}

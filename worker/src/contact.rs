@@ -1,0 +1,89 @@
+//! When a process may take back the leases of others.
+//!
+//! After an outage every lease looks expired, though its holder is alive and about to renew it. So
+//! a process judges leases only after one whole lease time of unbroken contact with the shard, in
+//! which the host's clock moved like its own.
+
+use std::time::Duration;
+
+/// Longest silence between two replies that still counts as contact.
+pub const GAP_MAX: Duration = Duration::from_secs(5);
+/// How far the host's time may move differently from ours before we start over.
+const DRIFT_MAX_MS: i64 = 2_000;
+
+/// Contact of one process with one shard.
+#[derive(Debug)]
+pub struct Contact {
+    lease: Duration,
+    since: Option<Duration>,
+    last: Duration,
+    offset_ms: i64,
+}
+
+impl Contact {
+    /// No contact yet. `lease` is how long a lease lasts.
+    pub fn new(lease: Duration) -> Self {
+        Self { lease, since: None, last: Duration::ZERO, offset_ms: 0 }
+    }
+
+    /// A reply came at `monotonic` (our clock) and carried the host's time.
+    pub fn replied(&mut self, monotonic: Duration, host_now_ms: u64) {
+        let ours_ms = i64::try_from(monotonic.as_millis()).unwrap_or(i64::MAX);
+        let offset_ms = i64::try_from(host_now_ms).unwrap_or(i64::MAX).saturating_sub(ours_ms);
+        let is_unbroken = self.since.is_some()
+            && monotonic.saturating_sub(self.last) <= GAP_MAX
+            && offset_ms.abs_diff(self.offset_ms) <= DRIFT_MAX_MS.unsigned_abs();
+        if !is_unbroken {
+            self.since = Some(monotonic);
+            self.offset_ms = offset_ms;
+        }
+        self.last = monotonic;
+    }
+
+    /// Contact was lost: a connection broke, or the host was not the same afterwards.
+    pub fn lost(&mut self) {
+        self.since = None;
+    }
+
+    /// Whether expired leases may be recovered at `monotonic`.
+    pub fn may_recover(&self, monotonic: Duration) -> bool {
+        self.since.is_some_and(|since| monotonic.saturating_sub(since) >= self.lease)
+            && monotonic.saturating_sub(self.last) <= GAP_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(15);
+
+    fn in_touch(until_s: u64) -> Contact {
+        let mut contact = Contact::new(LEASE);
+        for second in 0..=until_s {
+            contact.replied(Duration::from_secs(second), 1_000_000 + second * 1000);
+        }
+        contact
+    }
+
+    #[test]
+    fn one_lease_time_of_contact_is_needed() {
+        assert!(!in_touch(14).may_recover(Duration::from_secs(14)));
+        assert!(in_touch(15).may_recover(Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn a_silence_starts_the_time_over() {
+        let mut contact = in_touch(20);
+        assert!(!contact.may_recover(Duration::from_secs(26)));
+        contact.replied(Duration::from_secs(26), 1_026_000);
+        assert!(!contact.may_recover(Duration::from_secs(27)));
+    }
+
+    #[test]
+    fn a_step_of_the_hosts_clock_starts_the_time_over() {
+        let mut contact = in_touch(20);
+        contact.replied(Duration::from_secs(21), 1_081_000);
+        assert!(!contact.may_recover(Duration::from_secs(21)));
+    }
+}
