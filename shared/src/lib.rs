@@ -6,5 +6,8 @@
 pub mod clock;
 pub mod environment;
 pub mod error_class;
+pub mod headers;
+pub mod message;
 pub mod random;
 pub mod store;
+pub mod telemetry;

@@ -1,0 +1,28 @@
+//! The message: what a caller asks to be delivered, how it is named, where it waits, how it is
+//! stored and what may happen to it.
+
+mod dedup;
+mod destination;
+mod envelope;
+mod framing;
+mod id;
+mod lane;
+mod last_response;
+mod new_message;
+mod placement;
+mod policy;
+mod state;
+
+pub use dedup::{DEDUP_ID_BYTES_MAX, DedupError, DedupId};
+pub use destination::{DESTINATION_BYTES_MAX, Destination, DestinationError};
+pub use envelope::{Envelope, EnvelopeError, EnvelopeHeader, Peek};
+pub use framing::FRAME_PREFIX_BYTES;
+pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards};
+pub use lane::{Lane, LaneError, LaneKind};
+pub use last_response::{LastResponse, RESPONSE_BODY_BYTES_MAX};
+pub use new_message::{Limits, NewMessage, NewMessageBuilder, NewMessageError, When};
+pub use placement::{dedup_name, place, shard_of_lane, stable_hash};
+pub use policy::{
+    Fallback, FlowLimits, Method, RedactField, RetryDelay, UnknownField, UnknownMethod,
+};
+pub use state::{Event, State, next};

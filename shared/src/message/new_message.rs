@@ -1,0 +1,412 @@
+//! The one validated constructor of messages. Whatever makes a message, front door, hook,
+//! schedule or callback, makes it here, so that nothing undeliverable is ever stored.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::dedup::{DedupError, DedupId};
+use super::destination::{Destination, DestinationError};
+use super::envelope::{Envelope, EnvelopeHeader};
+use super::id::{Shard, Shards};
+use super::lane::{Lane, LaneError};
+use super::placement;
+use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
+use crate::headers::{HeaderError, Headers, is_reserved};
+use crate::random::Random;
+
+/// Retries when the caller does not say.
+const RETRIES_DEFAULT: u32 = 3;
+/// Most retries: with the longest default delay of a day, nearly three years.
+const RETRIES_MAX: u32 = 1000;
+const LABELS_MAX: usize = 100;
+const LABEL_BYTES_MAX: usize = 256;
+const PERIOD_DEFAULT: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// What an installation allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest body in bytes.
+    pub body_bytes_max: usize,
+    /// Deadline of an attempt when the caller does not say.
+    pub timeout_default: Duration,
+    /// Longest deadline of an attempt.
+    pub timeout_max: Duration,
+    /// Longest time from acceptance to the first attempt.
+    pub delay_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 10 * 1024 * 1024,
+            timeout_default: Duration::from_mins(15),
+            timeout_max: Duration::from_hours(2),
+            delay_max: Duration::from_hours(366 * 24),
+        }
+    }
+}
+
+/// When the first attempt is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum When {
+    /// At once.
+    #[default]
+    Now,
+    /// After this time, by the store's clock.
+    After(Duration),
+    /// At this time, in milliseconds since the epoch. The past is now.
+    At(u64),
+}
+
+/// Why a message is refused. Every text names the field at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NewMessageError {
+    /// The destination is not valid.
+    #[error(transparent)]
+    Destination(#[from] DestinationError),
+    /// A header is not valid.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// The queue name or flow-control key is not valid.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    /// The deduplication id is not valid.
+    #[error(transparent)]
+    Dedup(#[from] DedupError),
+    /// The body is too large. Clients match on the phrase.
+    #[error("quota maxMessageSize exceeded: the body has {bytes} bytes, the limit is {max}")]
+    BodyTooLarge {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// Too many retries.
+    #[error("invalid Upstash-Retries: the maximum is {RETRIES_MAX}")]
+    Retries,
+    /// The timeout is zero or too long.
+    #[error("invalid Upstash-Timeout: expected more than 0 and at most {} seconds", .0.as_secs())]
+    Timeout(Duration),
+    /// The delay is too long.
+    #[error("invalid Upstash-Delay: the maximum is {} seconds", .0.as_secs())]
+    Delay(Duration),
+    /// The time lies too far ahead.
+    #[error(
+        "invalid Upstash-Not-Before: expected unix seconds at most {} seconds ahead", .0.as_secs()
+    )]
+    NotBefore(Duration),
+    /// A label is empty or too long, or there are too many.
+    #[error("invalid Upstash-Label: at most {LABELS_MAX} labels of 1 to {LABEL_BYTES_MAX} bytes")]
+    Labels,
+    /// The limits of a flow-control key make no sense.
+    #[error(
+        "invalid Upstash-Flow-Control-Value: expected parallelism or rate of at least 1 and a \
+         period of at most 7 days"
+    )]
+    FlowLimits,
+    /// A queue and a flow-control key on one message.
+    #[error("Upstash-Queue-Name together with Upstash-Flow-Control-Key is not supported")]
+    QueueAndFlow,
+}
+
+/// A message that can be stored. Made by [`NewMessage::to`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    envelope: Envelope,
+    when: When,
+}
+
+impl NewMessage {
+    /// Begins a message to `destination`: `POST`, no headers, no body, 3 retries, now.
+    pub fn to(destination: Destination) -> NewMessageBuilder {
+        NewMessageBuilder {
+            destination,
+            method: Method::default(),
+            headers: Headers::default(),
+            body: Bytes::new(),
+            retries: RETRIES_DEFAULT,
+            retry_delay: None,
+            timeout: None,
+            when: When::Now,
+            dedup: None,
+            is_content_deduplicated: false,
+            labels: Vec::new(),
+            fallback: Fallback::default(),
+            caller_ip: None,
+            queue: None,
+            flow: None,
+            redact: Vec::new(),
+        }
+    }
+
+    /// What will be stored.
+    pub fn header(&self) -> &EnvelopeHeader {
+        &self.envelope.header
+    }
+
+    /// What will be delivered.
+    pub fn body(&self) -> &Bytes {
+        &self.envelope.body
+    }
+
+    /// When the first attempt is due.
+    pub fn when(&self) -> When {
+        self.when
+    }
+
+    /// The lane it will wait in.
+    pub fn lane(&self) -> &Lane {
+        self.header().lane()
+    }
+
+    /// The end of its deduplication key (see [`placement::dedup_name`]); `None` without an id.
+    pub fn dedup_name(&self) -> Option<String> {
+        let header = self.header();
+        let id = header.dedup.as_ref()?;
+        Some(placement::dedup_name(header.lane.as_ref(), id))
+    }
+
+    /// The shard to put it into: draw it once and keep it with the id over all tries.
+    pub fn place(&self, shards: Shards, random: &dyn Random) -> Shard {
+        let header = self.header();
+        placement::place(header.lane.as_ref(), header.dedup.as_ref(), shards, random)
+    }
+
+    /// The envelope to store.
+    pub fn into_envelope(self) -> Envelope {
+        self.envelope
+    }
+}
+
+/// A message in the making.
+#[derive(Debug, Clone)]
+pub struct NewMessageBuilder {
+    destination: Destination,
+    method: Method,
+    headers: Headers,
+    body: Bytes,
+    retries: u32,
+    retry_delay: Option<RetryDelay>,
+    timeout: Option<Duration>,
+    when: When,
+    dedup: Option<DedupId>,
+    is_content_deduplicated: bool,
+    labels: Vec<String>,
+    fallback: Fallback,
+    caller_ip: Option<IpAddr>,
+    queue: Option<Lane>,
+    flow: Option<(Lane, FlowLimits)>,
+    redact: Vec<RedactField>,
+}
+
+impl NewMessageBuilder {
+    /// The HTTP method.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// All headers, `Content-Type` included.
+    #[must_use]
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Retries after the first attempt, `0..=1000`.
+    #[must_use]
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// The expression for the delay between attempts.
+    #[must_use]
+    pub fn retry_delay(mut self, expression: RetryDelay) -> Self {
+        self.retry_delay = Some(expression);
+        self
+    }
+
+    /// The deadline of one attempt.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// When the first attempt is due.
+    #[must_use]
+    pub fn when(mut self, when: When) -> Self {
+        self.when = when;
+        self
+    }
+
+    /// The deduplication id; it wins over [`Self::content_deduplication`].
+    #[must_use]
+    pub fn dedup(mut self, id: DedupId) -> Self {
+        self.dedup = Some(id);
+        self
+    }
+
+    /// Makes the deduplication id from the content.
+    #[must_use]
+    pub fn content_deduplication(mut self, is_on: bool) -> Self {
+        self.is_content_deduplicated = is_on;
+        self
+    }
+
+    /// The labels, the first of which is *the* label.
+    #[must_use]
+    pub fn labels(mut self, labels: Vec<String>) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// What to do when the message cannot be sent as it should be.
+    #[must_use]
+    pub fn fallback(mut self, fallback: Fallback) -> Self {
+        self.fallback = fallback;
+        self
+    }
+
+    /// The publisher's address.
+    #[must_use]
+    pub fn caller_ip(mut self, address: IpAddr) -> Self {
+        self.caller_ip = Some(address);
+        self
+    }
+
+    /// The queue to wait in.
+    pub fn queue(mut self, name: &str) -> Result<Self, NewMessageError> {
+        self.queue = Some(Lane::queue(name)?);
+        Ok(self)
+    }
+
+    /// The flow-control key with its limits; the period is 1 second when absent and at least a
+    /// millisecond.
+    pub fn flow_control(
+        mut self,
+        key: &[u8],
+        parallelism: Option<u32>,
+        rate: Option<u32>,
+        period: Option<Duration>,
+    ) -> Result<Self, NewMessageError> {
+        let period = period.unwrap_or(PERIOD_DEFAULT);
+        let is_limited = parallelism.is_some() || rate.is_some();
+        let is_sane = parallelism != Some(0) && rate != Some(0);
+        if !is_limited || !is_sane || period.as_millis() == 0 || period > PERIOD_MAX {
+            return Err(NewMessageError::FlowLimits);
+        }
+        let limits = FlowLimits {
+            parallelism,
+            rate,
+            period_ms: millis(period),
+        };
+        self.flow = Some((Lane::flow(key)?, limits));
+        Ok(self)
+    }
+
+    /// Parts that views show only as a hash.
+    #[must_use]
+    pub fn redact(mut self, fields: Vec<RedactField>) -> Self {
+        self.redact = fields;
+        self
+    }
+
+    /// Checks the whole against `limits` at the time `now_ms` (milliseconds since the epoch).
+    pub fn build(self, now_ms: u64, limits: &Limits) -> Result<NewMessage, NewMessageError> {
+        self.check(limits)?;
+        let timeout = self.timeout.unwrap_or(limits.timeout_default);
+        if timeout.as_millis() == 0 || timeout > limits.timeout_max {
+            return Err(NewMessageError::Timeout(limits.timeout_max));
+        }
+        let (when, not_before_ms) = due(self.when, now_ms, limits)?;
+        let (lane, flow) = match (self.queue, self.flow) {
+            (Some(_), Some(_)) => return Err(NewMessageError::QueueAndFlow),
+            (None, Some((lane, limits))) => (Some(lane), Some(limits)),
+            (queue, None) => (queue, None),
+        };
+        let dedup = self.dedup.or_else(|| {
+            let of_content = || DedupId::of_content(&self.destination, &self.headers, &self.body);
+            self.is_content_deduplicated.then(of_content)
+        });
+        let header = EnvelopeHeader {
+            url: self.destination,
+            method: self.method,
+            headers: self.headers,
+            retries: self.retries,
+            retry_delay: self.retry_delay,
+            timeout_ms: millis(timeout),
+            not_before_ms,
+            lane,
+            flow,
+            dedup,
+            labels: self.labels,
+            fallback: self.fallback,
+            caller_ip: self.caller_ip,
+            redact: self.redact,
+            body_of: None,
+        };
+        let envelope = Envelope {
+            header,
+            body: self.body,
+        };
+        Ok(NewMessage { envelope, when })
+    }
+
+    /// The checks of single fields.
+    fn check(&self, limits: &Limits) -> Result<(), NewMessageError> {
+        if self.body.len() > limits.body_bytes_max {
+            return Err(NewMessageError::BodyTooLarge {
+                bytes: self.body.len(),
+                max: limits.body_bytes_max,
+            });
+        }
+        if self.retries > RETRIES_MAX {
+            return Err(NewMessageError::Retries);
+        }
+        if let Some((name, _)) = self.headers.iter().find(|(name, _)| is_reserved(name)) {
+            return Err(HeaderError::Reserved(name.clone()).into());
+        }
+        let is_good = |label: &String| (1..=LABEL_BYTES_MAX).contains(&label.len());
+        if self.labels.len() > LABELS_MAX || !self.labels.iter().all(is_good) {
+            return Err(NewMessageError::Labels);
+        }
+        Ok(())
+    }
+}
+
+/// When the message is due, and the same as a time for those who ask later.
+fn due(when: When, now_ms: u64, limits: &Limits) -> Result<(When, Option<u64>), NewMessageError> {
+    let max = limits.delay_max;
+    match when {
+        When::After(delay) if delay > max => Err(NewMessageError::Delay(max)),
+        When::After(delay) if millis(delay) > 0 => {
+            Ok((when, Some(now_ms.saturating_add(millis(delay)))))
+        }
+        When::At(at) if at > now_ms.saturating_add(millis(max)) => {
+            Err(NewMessageError::NotBefore(max))
+        }
+        When::At(at) if at > now_ms => Ok((when, Some(at))),
+        When::Now | When::After(_) | When::At(_) => Ok((When::Now, None)),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[path = "new_message_tests.rs"]
+mod tests;

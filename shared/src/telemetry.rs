@@ -1,0 +1,64 @@
+//! What this process says about itself, and what it must not say.
+
+use std::fmt;
+
+/// A URL as it may be logged: user name, password, query and fragment are replaced by `***`,
+/// because they often carry credentials. Texts that are no URL are hidden from the first `?`, `#`
+/// or, before the path, `@`.
+#[derive(Clone, Copy)]
+pub struct MaskedUrl<'a>(pub &'a str);
+
+impl fmt::Display for MaskedUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, hidden) = match self.0.find(['?', '#']) {
+            Some(at) => self.0.split_at(at),
+            None => (self.0, ""),
+        };
+        let (scheme, rest) = match address.split_once("://") {
+            Some((scheme, rest)) => (scheme, rest),
+            None => ("", address),
+        };
+        if !scheme.is_empty() {
+            write!(f, "{scheme}://")?;
+        }
+        let path_at = rest.find(['/', '\\']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(path_at);
+        match authority.rsplit_once('@') {
+            Some((_, host)) => write!(f, "***@{host}{path}")?,
+            None => write!(f, "{authority}{path}")?,
+        }
+        match hidden.chars().next() {
+            Some(mark) => write!(f, "{mark}***"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for MaskedUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_masked_url_shows_where_it_goes_and_no_credential() {
+        for (url, shown) in [
+            ("https://h/p", "https://h/p"),
+            ("https://h/p?signature=SECRET", "https://h/p?***"),
+            ("https://user:SECRET@h:1/p", "https://***@h:1/p"),
+            ("https://user:SE@CRET@h", "https://***@h"),
+            ("https://h/p#SECRET", "https://h/p#***"),
+            ("redis://:SECRET@h:6379/0", "redis://***@h:6379/0"),
+            ("user:SECRET@h", "***@h"),
+            ("https://h/mail@x", "https://h/mail@x"),
+            ("", ""),
+        ] {
+            assert_eq!(MaskedUrl(url).to_string(), shown);
+            assert_eq!(format!("{:?}", MaskedUrl(url)), shown);
+        }
+    }
+}
