@@ -109,7 +109,7 @@ impl Store {
 
     /// Whether the store answers, and takes writes.
     pub async fn ping(&self) -> Result<(), HostError> {
-        let key = self.keys.of_shard(Shard::new(0), "nil");
+        let key = self.keys.of_shard(Shard::default(), "nil");
         self.run_one(command([b"HDEL", &key, b"x"])).await.map(drop)
     }
 

@@ -66,7 +66,7 @@ impl Store {
         count: usize,
     ) -> Result<DeadLetterPage, HostError> {
         let mut found = Vec::new();
-        for shard in self.shards() {
+        for shard in self.shards().iter() {
             found.extend(self.deaths_of(shard, cursor, count + 1).await?);
         }
         found.sort_by(|a, b| b.cmp(a));
@@ -155,7 +155,7 @@ impl Store {
                 break;
             }
             while reader.len() > 0 {
-                let id = MessageId::parse(&reader.text()?);
+                let id = reader.text()?.parse::<MessageId>();
                 let died_ms = reader.number()?;
                 start += 1;
                 let Ok(id) = id else { continue };

@@ -304,7 +304,7 @@ fn bytes(reply: Reply) -> Option<Bytes> {
 }
 
 fn message_id(text: &str) -> Result<MessageId, HostError> {
-    MessageId::parse(text).map_err(|error| HostError::Fault(error.to_string()))
+    text.parse::<MessageId>().map_err(|error| HostError::Fault(error.to_string()))
 }
 
 fn ids(mut reader: Reader) -> Result<Vec<MessageId>, HostError> {

@@ -44,17 +44,17 @@ impl Keys {
 
     /// `hs:{i}:<name>`.
     pub fn of_shard(&self, shard: Shard, name: &str) -> Bytes {
-        format!("{}:{{{}}}:{name}", self.prefix, shard.number()).into()
+        format!("{}:{{{}}}:{name}", self.prefix, shard.index()).into()
     }
 
     /// The envelope of `id`.
     pub fn envelope(&self, shard: Shard, id: &str) -> Bytes {
-        format!("{}:{{{}}}:b:{id}", self.prefix, shard.number()).into()
+        format!("{}:{{{}}}:b:{id}", self.prefix, shard.index()).into()
     }
 
     /// The last response of the dead letter `id`.
     pub fn response(&self, shard: Shard, id: &str) -> Bytes {
-        format!("{}:{{{}}}:r:{id}", self.prefix, shard.number()).into()
+        format!("{}:{{{}}}:r:{id}", self.prefix, shard.index()).into()
     }
 
     /// What every process of one deployment shares.

@@ -42,7 +42,7 @@ use host::{Host, HostError, Reply, Step};
 use keys::Keys;
 use script::Script;
 
-use crate::message::Shard;
+use crate::message::{Shard, Shards};
 
 /// How long things are kept, in milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +75,7 @@ impl Default for Retention {
 pub struct Store {
     host: Arc<dyn Host>,
     keys: Keys,
-    shards: u16,
+    shards: Shards,
     lease_ms: u64,
     retention: Retention,
 }
@@ -86,21 +86,16 @@ impl Store {
     pub fn new(
         host: Arc<dyn Host>,
         prefix: &str,
-        shards: u16,
+        shards: Shards,
         lease: Duration,
         retention: Retention,
     ) -> Self {
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        Self { host, keys: Keys::new(prefix), shards: shards.max(1), lease_ms, retention }
+        Self { host, keys: Keys::new(prefix), shards, lease_ms, retention }
     }
 
     /// All shards of this deployment.
-    pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
-        (0..self.shards).map(Shard::new)
-    }
-
-    /// How many shards there are.
-    pub fn shard_count(&self) -> u16 {
+    pub fn shards(&self) -> Shards {
         self.shards
     }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::args::{Args, Reader};
 use super::host::{HostError, Step};
 use super::{Store, scripts};
-use crate::message::{Lane, MessageId, Shard};
+use crate::message::{Lane, MessageId, Shard, When};
 
 /// A body that no script has accepted goes away after this long.
 const GUARD_S: &str = "600";
@@ -36,8 +36,8 @@ pub struct Enqueue {
     pub lane: Lane,
     /// Destination host, counted for fairness.
     pub host: String,
-    /// When it is due, in milliseconds since the epoch; `None` or past is now.
-    pub due_ms: Option<u64>,
+    /// When it is due; a delay counts from the host's time of acceptance.
+    pub when: When,
     /// Retries after the first attempt.
     pub retries: u32,
     /// Limits of its flow-control key.
@@ -120,16 +120,21 @@ impl Store {
     }
 
     fn publish_step(&self, shard: Shard, message: &Enqueue) -> Step {
+        let (due_ms, delay_ms) = match message.when {
+            When::Now => (0, 0),
+            When::At(ms) => (ms, 0),
+            When::After(delay) => (0, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        };
         let args = Args::new()
             .text(message.id.as_str())
             .text(message.dedup_scope.as_deref().unwrap_or_default())
             .number(self.retention.dedup_window_ms)
             .text(message.lane.as_str())
             .text(&message.host)
-            .number(message.due_ms.unwrap_or(0))
+            .number(due_ms)
+            .number(delay_ms)
             .number(message.retries)
             .number(message.envelope.len() as u64)
-            .text("")
             .number(message.limits.cap)
             .number(message.limits.rate)
             .number(message.limits.period_ms)
@@ -151,7 +156,7 @@ fn body_missing() -> HostError {
 fn read_answer(reply: super::host::Reply) -> Result<Option<Accepted>, HostError> {
     let mut reader = Reader::new(reply, "publish")?;
     let answer = reader.text()?;
-    let id = MessageId::parse(&reader.text()?).map_err(|error| HostError::Fault(error.to_string()))?;
+    let id = reader.text()?.parse::<MessageId>().map_err(|error| HostError::Fault(error.to_string()))?;
     match answer.as_str() {
         "accepted" => Ok(Some(Accepted::Message(id))),
         "duplicate" => Ok(Some(Accepted::Duplicate(id))),
