@@ -1,0 +1,189 @@
+//! Watches the store from outside and remembers what a single view cannot show: how messages ended,
+//! in which order queues started them, how often rates and caps let calls begin.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hookstash_shared::message::{MessageId, State, next, Event};
+use hookstash_shared::store::Lease;
+
+use super::view::{Rec, View};
+
+const FIFO_LANE: &str = "q:a";
+const RATE: i64 = 3;
+
+#[derive(Default)]
+pub struct Observer {
+    view: View,
+    ended: BTreeSet<String>,
+    entered: BTreeMap<String, u64>,
+    sequence: u64,
+    last_started: u64,
+    started: BTreeSet<String>,
+    windows: BTreeMap<String, (i64, u64)>,
+    starts: BTreeMap<(String, u64), i64>,
+    returned: BTreeMap<(String, u64), i64>,
+    leased_now: Vec<Lease>,
+    was_emptied: bool,
+}
+
+impl Observer {
+    /// Leases that an exchange gave out, whether or not its reply arrived.
+    pub fn leased(&mut self, leases: &[Lease]) {
+        self.leased_now.extend_from_slice(leases);
+    }
+
+    /// Compares `view` with the last one; returns what is wrong.
+    pub fn observe(&mut self, view: View) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (id, record) in &self.view.records {
+            match view.records.get(id) {
+                Some(now) => broken.extend(self.illegal_change(id, record, now)),
+                None if is_over(record.state) || self.was_emptied => {}
+                None => broken.push(format!("{id} vanished while it was {}", record.state)),
+            }
+        }
+        self.was_emptied = false;
+        for (id, record) in &view.records {
+            if is_over(record.state) {
+                self.ended.insert(id.clone());
+            }
+        }
+        self.note_entries(&view);
+        broken.extend(self.note_starts(&view));
+        self.view = view;
+        broken
+    }
+
+    /// No path of legal transitions leads from the old state to the new one.
+    fn illegal_change(&self, id: &str, old: &Rec, new: &Rec) -> Option<String> {
+        if new.state == 'g' {
+            let is_redrive = old.state == 'x' || old.state == 'g';
+            return (!is_redrive).then(|| format!("{id} was redriven while {}", old.state));
+        }
+        let (old_state, new_state) = (State::from_code(old.state)?, State::from_code(new.state)?);
+        let mut reached = vec![old_state];
+        let mut index = 0;
+        while let Some(&state) = reached.get(index) {
+            for event in Event::ALL {
+                if let Some(state) = next(state, event).filter(|state| !reached.contains(state)) {
+                    reached.push(state);
+                }
+            }
+            index += 1;
+        }
+        let is_reached = reached.contains(&new_state);
+        let is_deleted = old_state == State::Dead && new_state == State::Cancelled;
+        (!is_reached && !is_deleted).then(|| format!("{id} went from {old_state:?} to {new_state:?}"))
+    }
+
+    fn note_entries(&mut self, view: &View) {
+        for id in view.list(&format!("ln:{FIFO_LANE}")) {
+            self.enter(id);
+        }
+    }
+
+    fn enter(&mut self, id: &str) {
+        if !self.entered.contains_key(id) {
+            self.sequence += 1;
+            self.entered.insert(id.to_owned(), self.sequence);
+        }
+    }
+
+    /// Counts leases against the rate of their lane's window, and what came back uncalled.
+    fn note_starts(&mut self, view: &View) -> Vec<String> {
+        let mut broken = Vec::new();
+        for lane in ["f:f1", "f:f3"] {
+            let start = view.field("win", lane).and_then(|w| w.split('|').next()?.parse().ok());
+            let entry = self.windows.entry(lane.to_owned()).or_insert((0, 0));
+            if let Some(start) = start.filter(|start| *start != entry.0) {
+                *entry = (start, entry.1 + 1);
+            }
+            let key = (lane.to_owned(), entry.1);
+            for (id, old) in &self.view.records {
+                let new = view.records.get(id);
+                let is_back = new.is_some_and(|new| {
+                    new.failed == old.failed && (new.state == 'w' || new.number > old.number)
+                });
+                if old.lane == lane && old.state == 'l' && is_back {
+                    *self.returned.entry(key.clone()).or_default() += 1;
+                }
+            }
+        }
+        for lease in std::mem::take(&mut self.leased_now) {
+            if let Some((_, generation)) = self.windows.get(&lease.lane) {
+                *self.starts.entry((lease.lane.clone(), *generation)).or_default() += 1;
+            }
+            if lease.lane == FIFO_LANE {
+                broken.extend(self.note_fifo(lease.id.as_str()));
+            }
+        }
+        for (key, starts) in &self.starts {
+            let returned = self.returned.get(key).copied().unwrap_or(0);
+            if *starts > RATE + returned {
+                broken.push(format!("rate: {key:?} started {starts}, {returned} came back"));
+            }
+        }
+        broken
+    }
+
+    fn note_fifo(&mut self, id: &str) -> Option<String> {
+        self.enter(id);
+        if !self.started.insert(id.to_owned()) {
+            return None;
+        }
+        let sequence = self.entered.get(id).copied()?;
+        let is_behind = sequence < self.last_started;
+        self.last_started = self.last_started.max(sequence);
+        is_behind.then(|| format!("fifo: {id} entered as {sequence}, a later one came first"))
+    }
+
+    /// A call began: law 4, and no more current calls than the lane's cap.
+    pub fn called(&mut self, lease: &Lease, attempts: u64) -> Option<String> {
+        let record = self.view.records.get(lease.id.as_str())?;
+        let allowed = u64::from(record.retries) + 1 + u64::from(record.lost);
+        (attempts > allowed)
+            .then(|| format!("law 4: {} attempts of {}, allowed {allowed}", attempts, lease.id))
+    }
+
+    pub fn window_restarted(&mut self, lane: &str) {
+        if let Some(entry) = self.windows.get_mut(lane) {
+            *entry = (-1, entry.1 + 1);
+        }
+    }
+
+    pub fn emptied(&mut self) {
+        self.was_emptied = true;
+        self.entered.clear();
+        self.last_started = 0;
+        self.starts.clear();
+        self.returned.clear();
+    }
+
+    pub fn retries(&self, id: &MessageId) -> Option<u32> {
+        self.view.records.get(id.as_str()).map(|record| record.retries)
+    }
+
+    pub fn ids(&self) -> Vec<MessageId> {
+        self.view.records.keys().filter_map(|id| id.parse().ok()).collect()
+    }
+
+    pub fn dead(&self) -> Vec<MessageId> {
+        self.view.zset("x").filter_map(|(id, _)| id.parse().ok()).collect()
+    }
+
+    pub fn has_ended(&self, id: &MessageId) -> bool {
+        self.ended.contains(id.as_str())
+    }
+
+    pub fn live(&self) -> Vec<(&String, &Rec)> {
+        self.view.records.iter().filter(|(_, record)| !is_over(record.state)).collect()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.live().is_empty() && self.view.list("trash").is_empty()
+    }
+}
+
+fn is_over(state: char) -> bool {
+    matches!(state, 'k' | 'x' | 'c' | 'g')
+}
