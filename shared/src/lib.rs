@@ -3,7 +3,9 @@
 //!
 //! This crate knows no caller: `producer` and `worker` build on it and never meet.
 
+pub mod boolean;
 pub mod clock;
+pub mod duration;
 pub mod environment;
 pub mod error_class;
 pub mod random;
