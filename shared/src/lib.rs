@@ -9,4 +9,5 @@ pub mod duration;
 pub mod environment;
 pub mod error_class;
 pub mod random;
+pub mod retry;
 pub mod store;
