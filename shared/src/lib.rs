@@ -10,4 +10,5 @@ pub mod environment;
 pub mod error_class;
 pub mod random;
 pub mod retry;
+pub mod signing;
 pub mod store;
