@@ -1,1 +1,3 @@
-//! The caller's side: publishing.
+//! The caller's side: publishing messages durably.
+
+pub mod publish;

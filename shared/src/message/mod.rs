@@ -4,6 +4,7 @@
 mod dedup;
 mod destination;
 mod envelope;
+mod event;
 mod framing;
 mod id;
 mod lane;
@@ -16,6 +17,7 @@ mod state;
 pub use dedup::{DEDUP_ID_BYTES_MAX, DedupError, DedupId};
 pub use destination::{DESTINATION_BYTES_MAX, Destination, DestinationError};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeHeader, Peek};
+pub use event::LoggedEvent;
 pub use framing::FRAME_PREFIX_BYTES;
 pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards};
 pub use lane::{Lane, LaneError, LaneKind};

@@ -33,7 +33,7 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use lanes::LaneChange;
-pub use publish::{Accepted, Enqueue, LaneLimits};
+pub use publish::{Accepted, Enqueue, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::args::{Args, Reader};
 use super::host::{HostError, Step};
 use super::{Store, scripts};
-use crate::message::{Lane, MessageId, Shard, When};
+use crate::message::{EnvelopeError, Lane, LoggedEvent, MessageId, NewMessage, Shard, When};
 
 /// A body that no script has accepted goes away after this long.
 const GUARD_S: &str = "600";
@@ -44,6 +44,34 @@ pub struct Enqueue {
     pub limits: LaneLimits,
     /// Its event for the log.
     pub event: Bytes,
+}
+
+impl Enqueue {
+    /// `message` under the name `id`, ready to be sent any number of times.
+    pub fn new(id: MessageId, message: NewMessage) -> Result<Self, EnvelopeError> {
+        let header = message.header();
+        let limits = header.flow.map_or_else(LaneLimits::default, |flow| LaneLimits {
+            cap: flow.parallelism.unwrap_or(0),
+            rate: flow.rate.unwrap_or(0),
+            period_ms: flow.period_ms,
+        });
+        Ok(Self {
+            id,
+            dedup_scope: message.dedup_name(),
+            lane: message.lane().clone(),
+            host: host_name(header.url.host_lane()),
+            when: message.when(),
+            retries: header.retries,
+            limits,
+            event: LoggedEvent::of(header).encode(),
+            envelope: message.into_envelope().encode()?,
+        })
+    }
+}
+
+/// The name under which a destination host is counted: its lane without the kind.
+pub fn host_name(host_lane: &Lane) -> String {
+    host_lane.as_str().trim_start_matches("h:").to_owned()
 }
 
 /// The store's answer to a publish: durable when it is returned.

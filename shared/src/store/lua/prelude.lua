@@ -69,7 +69,7 @@ local events = {}
 local function event(id, code, blob)
   events[#events + 1] = id .. '|' .. code .. '|' .. text(#blob) .. '|' .. blob
 end
-local EVENTS_MAX = 100000
+local EVENTS_MAX = 20000
 local function log_events()
   if #events == 0 then return end
   call('XADD', P .. 'log', 'MAXLEN', '~', text(EVENTS_MAX), '*', 'e', table.concat(events))
