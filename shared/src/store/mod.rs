@@ -1,4 +1,5 @@
 //! The store: every change of more than one key is one Lua script, run on one of two hosts.
 
+pub mod embedded;
 pub mod host;
 pub mod script;
