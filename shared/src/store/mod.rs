@@ -14,6 +14,7 @@ mod publish;
 mod record;
 mod schedules;
 
+pub mod embedded;
 pub mod host;
 pub mod keys;
 pub mod script;

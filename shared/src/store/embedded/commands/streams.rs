@@ -1,0 +1,341 @@
+//! Commands on streams.
+
+use bytes::Bytes;
+
+use super::super::refusal::Refusal;
+use super::super::stream::{Stream, StreamId};
+use super::Access::{Grow, Read, Write};
+use super::{Answer, Call, Effect, Spec, count, int, is};
+use crate::store::host::Reply;
+
+/// Most entries one approximate trim removes when no `LIMIT` is given, as in Redis.
+const TRIM_LIMIT: usize = 10_000;
+
+pub(super) const COMMANDS: &[Spec] = &[
+    Spec::new("xadd", -5, Grow, xadd),
+    Spec::new("xlen", 2, Read, xlen),
+    Spec::new("xrange", -4, Read, xrange),
+    Spec::new("xrevrange", -4, Read, xrevrange),
+    Spec::new("xtrim", -4, Write, xtrim),
+    Spec::new("xdel", -3, Write, xdel),
+];
+
+/// What a trim keeps.
+#[derive(Clone, Copy)]
+enum Keep {
+    Newest(usize),
+    From(StreamId),
+}
+
+/// A trim: what it keeps and how many entries it removes at most.
+#[derive(Clone, Copy)]
+struct Trim {
+    keep: Keep,
+    most: usize,
+}
+
+/// The options before the id of `XADD`, or after the key of `XTRIM`.
+#[derive(Default)]
+struct Options {
+    trim: Option<Trim>,
+    /// `NOMKSTREAM`: an absent stream stays absent.
+    must_exist: bool,
+}
+
+impl Options {
+    /// The options and the words after the last of them.
+    fn parse(mut words: &[Bytes], adds: bool) -> Result<(Self, &[Bytes]), Refusal> {
+        let mut must_exist = false;
+        let (mut keep, mut approximate, mut limit) = (None, false, None);
+        while let [word, rest @ ..] = words {
+            if adds && is(word, "NOMKSTREAM") {
+                must_exist = true;
+                words = rest;
+            } else if (is(word, "MAXLEN") || is(word, "MINID")) && !rest.is_empty() {
+                if keep.is_some() {
+                    let text = "syntax error, MAXLEN and MINID options at the same time are not \
+                                compatible";
+                    return Err(Refusal::err(text));
+                }
+                let (kept, is_about, rest) = threshold(is(word, "MAXLEN"), rest)?;
+                (keep, approximate) = (Some(kept), is_about);
+                words = rest;
+            } else if is(word, "LIMIT") && !rest.is_empty() {
+                let (value, rest) = rest.split_first().ok_or(Refusal::Syntax)?;
+                let refused = |_| Refusal::err("The LIMIT argument must be >= 0.");
+                limit = Some(usize::try_from(int(value)?).map_err(refused)?);
+                words = rest;
+            } else if adds {
+                break;
+            } else {
+                return Err(Refusal::Syntax);
+            }
+        }
+        let trim = trim(keep, approximate, limit)?;
+        Ok((Self { trim, must_exist }, words))
+    }
+}
+
+/// The threshold after `MAXLEN` or `MINID`, whether it is approximate, and the words after it.
+fn threshold(is_len: bool, words: &[Bytes]) -> Result<(Keep, bool, &[Bytes]), Refusal> {
+    let (approximate, words) = match words {
+        [sign, rest @ ..] if matches!(&**sign, b"~" | b"=") && !rest.is_empty() => {
+            (&**sign == b"~", rest)
+        }
+        words => (false, words),
+    };
+    let (value, rest) = words.split_first().ok_or(Refusal::Syntax)?;
+    let keep = if is_len {
+        let refused = |_| Refusal::err("The MAXLEN argument must be >= 0.");
+        Keep::Newest(usize::try_from(int(value)?).map_err(refused)?)
+    } else {
+        Keep::From(id(value, 0)?)
+    };
+    Ok((keep, approximate, rest))
+}
+
+fn trim(
+    keep: Option<Keep>,
+    approximate: bool,
+    limit: Option<usize>,
+) -> Result<Option<Trim>, Refusal> {
+    let Some(keep) = keep else {
+        if limit.is_some() {
+            return Err(Refusal::err(
+                "syntax error, LIMIT cannot be used without specifying a trimming strategy",
+            ));
+        }
+        return Ok(None);
+    };
+    if limit.is_some() && !approximate {
+        return Err(Refusal::err(
+            "syntax error, LIMIT cannot be used without the special ~ option",
+        ));
+    }
+    let most = match limit {
+        None if approximate => TRIM_LIMIT,
+        None | Some(0) => usize::MAX,
+        Some(most) => most,
+    };
+    Ok(Some(Trim { keep, most }))
+}
+
+impl Trim {
+    /// Removes the oldest entries that are not kept and counts them.
+    fn apply(self, stream: &mut Stream) -> usize {
+        let mut removed = 0;
+        while removed < self.most {
+            let goes = match self.keep {
+                Keep::Newest(len) => stream.entries.len() > len,
+                Keep::From(id) => stream
+                    .entries
+                    .first_key_value()
+                    .is_some_and(|(at, _)| *at < id),
+            };
+            if !goes || stream.entries.pop_first().is_none() {
+                break;
+            }
+            removed += 1;
+        }
+        removed
+    }
+}
+
+fn id(text: &[u8], seq: u64) -> Result<StreamId, Refusal> {
+    let refused = || Refusal::err("Invalid stream ID specified as stream command argument");
+    StreamId::parse(text, seq).ok_or_else(refused)
+}
+
+/// The id a new entry gets after `last`.
+fn next_id(asked: &[u8], last: StreamId, now_ms: u64) -> Result<StreamId, Refusal> {
+    let exhausted =
+        || Refusal::err("The stream has exhausted the last possible ID, unable to add more items");
+    let after = last.next().ok_or_else(exhausted)?;
+    let too_small = || {
+        let text = "The ID specified in XADD is equal or smaller than the target stream top item";
+        Refusal::err(text)
+    };
+    if asked == b"*" {
+        return Ok(if now_ms > last.ms {
+            StreamId { ms: now_ms, seq: 0 }
+        } else {
+            after
+        });
+    }
+    let id = match asked.strip_suffix(b"-*") {
+        None => id(asked, 0)?,
+        Some(ms) => {
+            let ms = id(ms, 0)?.ms;
+            if ms == last.ms {
+                after
+            } else {
+                StreamId { ms, seq: 0 }
+            }
+        }
+    };
+    if id > last { Ok(id) } else { Err(too_small()) }
+}
+
+fn xadd(call: &mut Call<'_>) -> Answer {
+    let [_, key, words @ ..] = call.words else {
+        return call.arity();
+    };
+    let (options, words) = Options::parse(words, true)?;
+    let Some((asked, fields)) = words.split_first() else {
+        return call.arity();
+    };
+    if &**asked != b"*" && asked.strip_suffix(b"-*").is_none() {
+        id(asked, 0)?;
+    }
+    if fields.is_empty() || !fields.len().is_multiple_of(2) {
+        return call.arity();
+    }
+    if matches!(&**asked, b"0-0" | b"0") {
+        return Err(Refusal::err(
+            "The ID specified in XADD must be greater than 0-0",
+        ));
+    }
+    let before = call.keyspace.get::<Stream>(key)?;
+    if before.is_none() && options.must_exist {
+        return Ok(Reply::Nil);
+    }
+    let last = before.map(|stream| stream.last).unwrap_or_default();
+    let new = next_id(asked, last, call.now_ms)?;
+    let stream = call.keyspace.get_or_create::<Stream>(key)?;
+    stream.last = new;
+    stream.entries.insert(new, fields.to_vec());
+    let mut words = vec![Bytes::from_static(b"XADD"), key.clone(), new.to_bytes()];
+    words.extend_from_slice(fields);
+    let mut effect = vec![words];
+    if options.trim.is_some_and(|trim| trim.apply(stream) > 0) {
+        effect.push(trimmed(key, stream));
+    }
+    call.effect = Effect::Rewritten(effect);
+    Ok(Reply::Bytes(new.to_bytes()))
+}
+
+/// The command that trims a copy of `stream` to what is left of it.
+fn trimmed(key: &Bytes, stream: &Stream) -> Vec<Bytes> {
+    let word = Bytes::from_static;
+    let len = Bytes::from(stream.entries.len().to_string());
+    vec![
+        word(b"XTRIM"),
+        key.clone(),
+        word(b"MAXLEN"),
+        word(b"="),
+        len,
+    ]
+}
+
+fn xtrim(call: &mut Call<'_>) -> Answer {
+    let [_, key, words @ ..] = call.words else {
+        return call.arity();
+    };
+    let (options, _) = Options::parse(words, false)?;
+    let Some(trim) = options.trim else {
+        let text = "syntax error, XTRIM must be called with a trimming strategy";
+        return Err(Refusal::err(text));
+    };
+    let Some(stream) = call.keyspace.get_mut::<Stream>(key)? else {
+        return Ok(Reply::Int(0));
+    };
+    let removed = trim.apply(stream);
+    if removed > 0 {
+        call.effect = Effect::Rewritten(vec![trimmed(key, stream)]);
+    }
+    Ok(count(removed))
+}
+
+fn xlen(call: &mut Call<'_>) -> Answer {
+    let stream = call.keyspace.get::<Stream>(call.key()?)?;
+    Ok(count(stream.map_or(0, |stream| stream.entries.len())))
+}
+
+fn xdel(call: &mut Call<'_>) -> Answer {
+    let [_, key, asked @ ..] = call.words else {
+        return call.arity();
+    };
+    if call.keyspace.get::<Stream>(key)?.is_none() {
+        return Ok(Reply::Int(0));
+    }
+    let ids = asked
+        .iter()
+        .map(|text| id(text, 0))
+        .collect::<Result<Vec<_>, _>>()?;
+    let Some(stream) = call.keyspace.get_mut::<Stream>(key)? else {
+        return Ok(Reply::Int(0));
+    };
+    let removed = ids
+        .iter()
+        .filter(|id| stream.entries.remove(id).is_some())
+        .count();
+    if removed > 0 {
+        call.changed();
+    }
+    Ok(count(removed))
+}
+
+fn xrange(call: &mut Call<'_>) -> Answer {
+    let [_, _, first, last, ..] = call.words else {
+        return call.arity();
+    };
+    range(call, first, last, false)
+}
+
+fn xrevrange(call: &mut Call<'_>) -> Answer {
+    let [_, _, last, first, ..] = call.words else {
+        return call.arity();
+    };
+    range(call, first, last, true)
+}
+
+fn range(call: &Call<'_>, first: &[u8], last: &[u8], reverse: bool) -> Answer {
+    let first = first_id(first)?;
+    let last = last_id(last)?;
+    let most = match call.words.get(4..).unwrap_or_default() {
+        [] => usize::MAX,
+        [option, value] if is(option, "COUNT") => usize::try_from(int(value)?).unwrap_or(0),
+        _ => return Err(Refusal::Syntax),
+    };
+    let Some(stream) = call.keyspace.get::<Stream>(call.key()?)? else {
+        return Ok(Reply::Array(Vec::new()));
+    };
+    if most == 0 {
+        return Ok(Reply::Nil);
+    }
+    if first > last {
+        return Ok(Reply::Array(Vec::new()));
+    }
+    let show = |(id, fields): (&StreamId, &Vec<Bytes>)| {
+        let fields = fields.iter().cloned().map(Reply::Bytes).collect();
+        Reply::Array(vec![Reply::Bytes(id.to_bytes()), Reply::Array(fields)])
+    };
+    let entries = stream.entries.range(first..=last);
+    Ok(Reply::Array(if reverse {
+        entries.rev().take(most).map(show).collect()
+    } else {
+        entries.take(most).map(show).collect()
+    }))
+}
+
+fn first_id(text: &[u8]) -> Result<StreamId, Refusal> {
+    match text {
+        b"-" => Ok(StreamId::default()),
+        b"+" => Ok(StreamId::MAX),
+        [b'(', text @ ..] => id(text, 0)?
+            .next()
+            .ok_or_else(|| Refusal::err("invalid start ID for the interval")),
+        text => id(text, 0),
+    }
+}
+
+fn last_id(text: &[u8]) -> Result<StreamId, Refusal> {
+    match text {
+        b"-" => Ok(StreamId::default()),
+        b"+" => Ok(StreamId::MAX),
+        [b'(', text @ ..] => id(text, u64::MAX)?
+            .previous()
+            .ok_or_else(|| Refusal::err("invalid end ID for the interval")),
+        text => id(text, u64::MAX),
+    }
+}
