@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::executor::block_on;
 use hookstash_shared::clock::{Clock, ManualClock};
 use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::random::{Random, SeededRandom};
@@ -22,7 +21,7 @@ use hookstash_worker::fairness::fair;
 
 use super::laws;
 use super::observer::Observer;
-use super::view::{View, run};
+use super::view::{View, block_on, run};
 
 pub const PREFIX: &str = "hs:{0}:";
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -101,7 +100,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Self {
         let clock = Arc::new(ManualClock::at(START_MS));
-        let host = Arc::new(EmbeddedHost::new(clock.clone()));
+        let host = Arc::new(EmbeddedHost::new(clock.clone()).expect("the host starts"));
         let store = Store::new(host.clone(), "hs", Shards::ONE, LEASE, Retention::default());
         let mut world = Self {
             seed,
