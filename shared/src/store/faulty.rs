@@ -245,7 +245,10 @@ mod tests {
         host.inject(Fault::Refuse);
         host.inject(Fault::Full);
         assert_eq!(host.run(steps(1)).await, vec![Err(refused())]);
-        assert!(matches!(host.run(steps(1)).await[..], [Err(HostError::Full(_))]));
+        assert!(matches!(
+            host.run(steps(1)).await[..],
+            [Err(HostError::Full(_))]
+        ));
         assert_eq!(*inner.0.lock().expect("no panic"), 0);
     }
 

@@ -9,11 +9,11 @@ use redis::{ConnectionInfo, FromRedisValue, RedisResult, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::Node;
 use super::connect::RedisOptions;
 use super::errors::ConnectError;
 use super::link::Place;
 use super::url::{moved_to, server_name};
-use super::Node;
 use crate::store::host::HostError;
 
 /// Least time between two looks at the slots.

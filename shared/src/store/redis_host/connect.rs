@@ -162,4 +162,3 @@ fn tls_connector(options: &RedisOptions) -> io::Result<TlsConnector> {
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
-

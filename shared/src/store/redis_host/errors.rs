@@ -25,7 +25,13 @@ const RETRY_LATER: [&str; 11] = [
 ];
 
 /// Refusals that say that the connection leads to the wrong server.
-const WRONG_SERVER: [&str; 5] = ["READONLY", "MASTERDOWN", "UNBLOCKED", "MOVED", "CLUSTERDOWN"];
+const WRONG_SERVER: [&str; 5] = [
+    "READONLY",
+    "MASTERDOWN",
+    "UNBLOCKED",
+    "MOVED",
+    "CLUSTERDOWN",
+];
 
 /// How Redis names a script's access to a slot it does not own.
 const NON_LOCAL_KEY: &str = "non local key";

@@ -69,7 +69,9 @@ impl RedisHost {
         }
         let facts = host.facts().await.unwrap_or_default();
         facts.iter().for_each(ServerFacts::warn);
-        let is_cluster = facts.iter().any(|facts| facts.is_cluster_node == Some(true));
+        let is_cluster = facts
+            .iter()
+            .any(|facts| facts.is_cluster_node == Some(true));
         if url.kind == Kind::Standalone && is_cluster {
             let cluster = Cluster::new(url.servers.clone(), options);
             cluster.look().await?;
