@@ -15,8 +15,10 @@ mod record;
 mod schedules;
 
 pub mod embedded;
+pub mod faulty;
 pub mod host;
 pub mod keys;
+pub mod redis_host;
 pub mod script;
 pub mod scripts;
 
