@@ -6,5 +6,6 @@
 pub mod clock;
 pub mod environment;
 pub mod error_class;
+pub mod http;
 pub mod random;
 pub mod store;
