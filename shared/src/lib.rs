@@ -10,6 +10,7 @@ pub mod environment;
 pub mod error_class;
 pub mod headers;
 pub mod message;
+pub mod http;
 pub mod random;
 pub mod retry;
 pub mod signing;

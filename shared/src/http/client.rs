@@ -1,0 +1,282 @@
+//! The outbound HTTP client: one bounded call to one checked destination.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use thiserror::Error;
+use url::Url;
+
+use super::attempt_error::AttemptError;
+use super::egress::{Egress, EgressPolicy};
+use super::peer::PeerCheckLayer;
+use super::resolver::{GuardedResolver, Resolver, ResolverError};
+use crate::environment::Environment;
+
+/// Default deadline for name resolution, TCP and TLS together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Default number of body bytes kept of an answer.
+pub const RESPONSE_KEEP_BYTES: usize = 64 * 1024;
+/// Most bytes read beyond the kept ones, so that the connection can be used again.
+const DISCARD_BYTES_MAX: usize = 1024 * 1024;
+/// Longest time spent on reading them: the answer is already known.
+const DISCARD_TIME_MAX: Duration = Duration::from_millis(250);
+/// How long an unused connection is kept. Short, because receivers close theirs silently.
+const POOL_IDLE: Duration = Duration::from_secs(15);
+/// Most unused connections kept per host.
+const POOL_IDLE_PER_HOST_MAX: usize = 16;
+
+/// Headers that frame or route the request: the client writes them itself, because a second
+/// opinion on them is how requests are smuggled.
+const OWN_HEADERS: [HeaderName; 9] = [
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::TRAILER,
+    header::TE,
+    header::UPGRADE,
+    header::EXPECT,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// Makes outbound calls. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct HttpClient {
+    guarded: reqwest::Client,
+    opened: reqwest::Client,
+    policy: Arc<EgressPolicy>,
+    environment: Arc<dyn Environment>,
+}
+
+/// The client could not be built.
+#[derive(Debug, Error)]
+pub enum HttpClientError {
+    /// See [`ResolverError`].
+    #[error(transparent)]
+    Resolver(#[from] ResolverError),
+    /// No usable TLS: most often the machine has no root certificates.
+    #[error("cannot build the HTTP client")]
+    Build(#[source] reqwest::Error),
+}
+
+/// Who vouches for the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nobody but the policy's list and this deployment's own origins.
+    Policy,
+    /// The operator, who wrote the URL into the environment (environment hooks).
+    Operator,
+}
+
+/// One call.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// Absolute `http` or `https` URL, sent as the URL standard serialises it. User information in
+    /// it becomes basic authentication unless `headers` has an `Authorization`.
+    pub url: &'a str,
+    /// Headers in the order of insertion. Those that frame the request are left out. `Accept:
+    /// */*` and `Accept-Encoding: identity` are added where absent.
+    pub headers: HeaderMap,
+    /// The exact bytes of the body; empty for none.
+    pub body: Bytes,
+    /// From the start to the last kept byte of the answer.
+    pub timeout: Duration,
+    /// Most body bytes of the answer to keep.
+    pub response_keep_bytes: usize,
+    /// Who vouches for the destination.
+    pub trust: Trust,
+}
+
+/// The answer to a call, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The final status; 1xx answers before it are skipped.
+    pub status: StatusCode,
+    /// The headers of the answer.
+    pub headers: HeaderMap,
+    /// The beginning of the body, undecoded.
+    pub body: Bytes,
+    /// Whether the body was longer than what was kept.
+    pub is_truncated: bool,
+}
+
+impl HttpClient {
+    /// A client that asks the machine's resolver. `environment` names the deployment's own
+    /// origins; `connect_timeout` bounds name resolution, TCP and TLS together.
+    ///
+    /// # Errors
+    /// See [`HttpClientError`].
+    pub fn new(
+        policy: EgressPolicy,
+        environment: Arc<dyn Environment>,
+        connect_timeout: Duration,
+    ) -> Result<Self, HttpClientError> {
+        Self::with_resolver(policy, environment, connect_timeout, &Resolver::system()?)
+    }
+
+    /// The same with another resolver.
+    ///
+    /// # Errors
+    /// See [`HttpClientError`].
+    pub fn with_resolver(
+        policy: EgressPolicy,
+        environment: Arc<dyn Environment>,
+        connect_timeout: Duration,
+        resolver: &Resolver,
+    ) -> Result<Self, HttpClientError> {
+        let policy = Arc::new(policy);
+        let build = |egress| {
+            builder(&policy, egress, resolver.clone(), connect_timeout)
+                .build()
+                .map_err(HttpClientError::Build)
+        };
+        Ok(Self {
+            guarded: build(Egress::Guarded)?,
+            opened: build(Egress::Opened)?,
+            policy,
+            environment,
+        })
+    }
+
+    /// Makes one call and never a second one: no redirect is followed and nothing is repeated that
+    /// a receiver could have seen. Dropping the future closes the call.
+    ///
+    /// # Errors
+    /// No complete answer arrived in time; see [`AttemptError`].
+    pub async fn send(&self, request: Request<'_>) -> Result<Response, AttemptError> {
+        let url = http_url(request.url)?;
+        let egress = match request.trust {
+            Trust::Operator => Egress::Opened,
+            Trust::Policy => self.policy.egress(&url, &*self.environment),
+        };
+        self.policy
+            .check_url(&url, egress)
+            .map_err(|refusal| AttemptError::egress(&refusal))?;
+        let client = match egress {
+            Egress::Guarded => &self.guarded,
+            Egress::Opened => &self.opened,
+        };
+        let timeout = request.timeout;
+        let (response, rest) = tokio::time::timeout(timeout, call(client, url, request))
+            .await
+            .map_err(|_| AttemptError::timeout(timeout))??;
+        if let Some(rest) = rest {
+            // Past either bound the connection is dropped with the rest of the body in it.
+            let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(rest)).await;
+        }
+        Ok(response)
+    }
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpClient")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The one place where the client's behaviour is decided.
+fn builder(
+    policy: &Arc<EgressPolicy>,
+    egress: Egress,
+    resolver: Resolver,
+    connect_timeout: Duration,
+) -> reqwest::ClientBuilder {
+    install_crypto_provider();
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::ACCEPT_ENCODING,
+        HeaderValue::from_static("identity"),
+    );
+    reqwest::Client::builder()
+        .default_headers(headers)
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .no_proxy()
+        .retry(reqwest::retry::never())
+        .connect_timeout(connect_timeout)
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(POOL_IDLE_PER_HOST_MAX)
+        .tcp_nodelay(true)
+        .dns_resolver(GuardedResolver {
+            resolver,
+            policy: Arc::clone(policy),
+            egress,
+        })
+        .connector_layer(PeerCheckLayer {
+            policy: Arc::clone(policy),
+            egress,
+        })
+}
+
+/// Makes aws-lc-rs the TLS provider of this process. Repeats change nothing.
+fn install_crypto_provider() {
+    // Refused only when a provider is installed already, which serves as well.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+fn http_url(url: &str) -> Result<Url, AttemptError> {
+    let url = Url::parse(url).map_err(|reason| {
+        AttemptError::configuration(&format!("the URL is malformed: {reason}"))
+    })?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        _ => Err(AttemptError::configuration(
+            "the URL is neither http nor https",
+        )),
+    }
+}
+
+/// Sends and reads up to the bound; the response comes back when there may be more to read.
+async fn call(
+    client: &reqwest::Client,
+    url: Url,
+    request: Request<'_>,
+) -> Result<(Response, Option<reqwest::Response>), AttemptError> {
+    let is_https = url.scheme() == "https";
+    let failed = |error: reqwest::Error| AttemptError::from_reqwest(&error, is_https);
+    let mut headers = request.headers;
+    for name in OWN_HEADERS {
+        headers.remove(name);
+    }
+    let mut answer = client
+        .request(request.method, url)
+        .headers(headers)
+        .body(request.body)
+        .send()
+        .await
+        .map_err(failed)?;
+    let mut body = BytesMut::new();
+    let mut is_truncated = false;
+    while !is_truncated && let Some(mut chunk) = answer.chunk().await.map_err(failed)? {
+        let room = request.response_keep_bytes - body.len();
+        is_truncated = chunk.len() > room;
+        chunk.truncate(room);
+        body.extend_from_slice(&chunk);
+    }
+    let response = Response {
+        status: answer.status(),
+        headers: std::mem::take(answer.headers_mut()),
+        body: body.freeze(),
+        is_truncated,
+    };
+    Ok((response, is_truncated.then_some(answer)))
+}
+
+/// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
+async fn discard(mut rest: reqwest::Response) {
+    let mut discarded = 0;
+    while let Ok(Some(chunk)) = rest.chunk().await {
+        discarded += chunk.len();
+        if discarded > DISCARD_BYTES_MAX {
+            return;
+        }
+    }
+}
