@@ -77,7 +77,6 @@ struct Worker {
 }
 
 pub struct World {
-    pub seed: u64,
     random: SeededRandom,
     clock: Arc<ManualClock>,
     host: Arc<EmbeddedHost>,
@@ -103,7 +102,6 @@ impl World {
         let host = Arc::new(EmbeddedHost::new(clock.clone()).expect("the host starts"));
         let store = Store::new(host.clone(), "hs", Shards::ONE, LEASE, Retention::default());
         let mut world = Self {
-            seed,
             random: SeededRandom::new(seed),
             clock,
             host,

@@ -15,6 +15,7 @@ set(4, 'period')
 set(5, 'paused', true)
 set(6, 'pin_cap', true)
 set(7, 'pin_rate', true)
+open_drain()
 if not c.stored then
   c.created = now
   if kind(lane) == 'q' and c.cap == 0 then c.cap = 1 end
