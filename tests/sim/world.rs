@@ -656,6 +656,7 @@ impl World {
         self.note("emptied");
         run(&*self.host, &["FLUSHALL"]);
         self.accepted.clear();
+        self.attempts.clear();
         self.completions.clear();
         self.observer.emptied();
         for worker in &mut self.workers {
@@ -702,6 +703,7 @@ impl World {
 
     fn drain_worker(&mut self, index: usize) {
         self.exchange_surely(index);
+        self.check();
         for _ in 0..8 {
             self.start_call();
         }
@@ -733,7 +735,11 @@ impl World {
             self.exchange_surely(0);
         }
         run(&*self.host, &["DEL", "hs:{0}:b:sched"]);
-        let view = View::read(&*self.host, PREFIX);
+        let mut view = View::read(&*self.host, PREFIX);
+        if let Some(users) = view.hashes.get_mut("rc") {
+            // The schedule itself is the last user of its body.
+            users.retain(|key, count| key != "sched" || count != "1");
+        }
         let mut left: Vec<String> = view.lists.keys().cloned().collect();
         left.extend(view.records.keys().cloned());
         left.extend(view.bodies.iter().map(|id| format!("b:{id}")));
