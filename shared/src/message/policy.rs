@@ -38,11 +38,6 @@ impl Method {
             Self::Delete => "DELETE",
         }
     }
-
-    /// Whether this is the default, which is not stored.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl FromStr for Method {
@@ -78,13 +73,6 @@ pub enum Fallback {
     Fetch,
     /// Do not send it.
     None,
-}
-
-impl Fallback {
-    /// Whether this is the default, which is not stored.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// The text of a retry-delay expression that has been checked.
