@@ -3,11 +3,15 @@
 //!
 //! This crate knows no caller: `producer` and `worker` build on it and never meet.
 
+pub mod boolean;
 pub mod clock;
+pub mod duration;
 pub mod environment;
 pub mod error_class;
 pub mod headers;
 pub mod message;
 pub mod random;
+pub mod retry;
+pub mod signing;
 pub mod store;
 pub mod telemetry;
