@@ -271,7 +271,7 @@ mod tests {
             header.method = if retries % 2 == 0 { Method::Get } else { Method::Post };
             header.fallback = if retries % 3 == 0 { Fallback::None } else { Fallback::Fetch };
             header.redact = vec![RedactField::Body, RedactField::Header("x-a".into())];
-            header.retry_delay = Some(RetryDelay::checked("1000 * retried"));
+            header.retry_delay = Some(RetryDelay::parse("1000 * retried").unwrap());
             envelope
         }
     }

@@ -13,6 +13,7 @@ use super::id::{Shard, Shards};
 use super::lane::{Lane, LaneError};
 use super::placement;
 use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
+use crate::duration;
 use crate::headers::{HeaderError, Headers, is_reserved};
 use crate::random::Random;
 
@@ -88,14 +89,14 @@ pub enum NewMessageError {
     #[error("invalid Upstash-Retries: the maximum is {RETRIES_MAX}")]
     Retries,
     /// The timeout is zero or too long.
-    #[error("invalid Upstash-Timeout: expected more than 0 and at most {} seconds", .0.as_secs())]
+    #[error("invalid Upstash-Timeout: expected more than 0 and at most {}", duration::display(*.0))]
     Timeout(Duration),
     /// The delay is too long.
-    #[error("invalid Upstash-Delay: the maximum is {} seconds", .0.as_secs())]
+    #[error("invalid Upstash-Delay: the maximum is {}", duration::display(*.0))]
     Delay(Duration),
     /// The time lies too far ahead.
     #[error(
-        "invalid Upstash-Not-Before: expected unix seconds at most {} seconds ahead", .0.as_secs()
+        "invalid Upstash-Not-Before: expected unix seconds at most {} ahead", duration::display(*.0)
     )]
     NotBefore(Duration),
     /// A label is empty or too long, or there are too many.

@@ -197,7 +197,7 @@ fn the_envelope_carries_everything() {
         .method(Method::Put)
         .headers(headers("Content-Type", "text/plain"))
         .body("hello")
-        .retry_delay(RetryDelay::checked("1000"))
+        .retry_delay(RetryDelay::parse("1000").unwrap())
         .fallback(Fallback::None)
         .caller_ip("10.0.0.1".parse().unwrap())
         .redact(vec![RedactField::Body]);
