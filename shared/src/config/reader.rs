@@ -59,7 +59,7 @@ impl Reader<'_> {
             _ => value.trim().to_owned(),
         };
         let flag = self.overrides.get(setting).map(|value| Found {
-            name: setting.flag().unwrap_or_default(),
+            name: setting.flag().unwrap_or_else(|| setting.name().to_owned()),
             value: trimmed(value),
         });
         let variable = || {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::headers::HEADER_NAME_BYTES_MAX;
 use crate::retry::expression::{Expression, ExpressionError};
 
 /// The HTTP method of a delivery.
@@ -156,6 +157,7 @@ impl FromStr for RedactField {
             "header" | "headers" => Ok(Self::Headers),
             _ => named("header[")
                 .or_else(|| named("headers["))
+                .filter(|name| name.len() <= HEADER_NAME_BYTES_MAX)
                 .filter(|name| http::HeaderName::from_bytes(name.as_bytes()).is_ok())
                 .map(|name| Self::Header(name.to_ascii_lowercase()))
                 .ok_or(UnknownField),
