@@ -1,0 +1,43 @@
+//! Asking sentinels where the master is.
+
+use futures::future::select_ok;
+use redis::{ConnectionInfo, RedisConnectionInfo};
+
+use super::connect::{RedisOptions, open};
+use super::errors::ConnectError;
+use super::url::{moved_to, server_name};
+
+/// Where `master` is, from the first sentinel that knows. All are asked at once, without a login.
+pub(super) async fn master(
+    sentinels: &[ConnectionInfo],
+    master: &str,
+    options: &RedisOptions,
+) -> Result<ConnectionInfo, ConnectError> {
+    let asked = sentinels
+        .iter()
+        .map(|sentinel| Box::pin(ask(sentinel, master, options)));
+    select_ok(asked).await.map(|(server, _)| server)
+}
+
+async fn ask(
+    sentinel: &ConnectionInfo,
+    master: &str,
+    options: &RedisOptions,
+) -> Result<ConnectionInfo, ConnectError> {
+    let login = RedisConnectionInfo::default();
+    let anonymous = sentinel.clone().set_redis_settings(login);
+    let mut live = open(&anonymous, options, Some(options.response_timeout)).await?;
+    let address: Option<(String, u16)> = redis::cmd("SENTINEL")
+        .arg("GET-MASTER-ADDR-BY-NAME")
+        .arg(master)
+        .query_async(&mut live.connection)
+        .await
+        .map_err(|error| ConnectError::from_login(&server_name(sentinel), None, &error))?;
+    match address {
+        Some((host, port)) => Ok(moved_to(sentinel, &host, port)),
+        None => Err(ConnectError::Refused {
+            server: server_name(sentinel),
+            reason: format!("this sentinel does not know the master {master}"),
+        }),
+    }
+}

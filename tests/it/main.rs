@@ -1,0 +1,14 @@
+//! Behaviour against real servers and the real program: one binary, one module for each subject.
+//!
+//! Every test starts what it needs on a free port and ends it, also when it panics.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and its equipment asks the real machine"
+)]
+
+mod redis_host;
+mod support;

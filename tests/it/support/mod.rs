@@ -1,0 +1,10 @@
+//! Equipment of the tests: real servers, a receiver, the program itself, a proxy between them.
+#![expect(
+    dead_code,
+    reason = "equipment is complete before every part of it has a test that uses it"
+)]
+
+pub(crate) mod process;
+pub(crate) mod proxy;
+pub(crate) mod receiver;
+pub(crate) mod redis;
