@@ -7,13 +7,14 @@ mod world;
 
 use world::World;
 
-const STEPS: usize = 300;
+const STEPS: usize = 150;
 const SEEDS: u64 = 1000;
 const TRACE_SHOWN: usize = 25;
 
 /// Runs `seed`; what broke, and the whole trace.
 fn play(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut world = World::new(seed);
+    world.watched = word("SIM_WATCH");
     for _ in 0..STEPS {
         world.step();
         if !world.broken.is_empty() {
@@ -29,7 +30,8 @@ fn setting(name: &str) -> Option<u64> {
     word(name)?.parse().ok()
 }
 
-/// `SIM_GREP=text` shows the operations of a failing seed that contain it.
+/// `SIM_GREP=text` shows the operations of a failing seed that contain it; `SIM_WATCH=lane` adds the
+/// state of that lane to them.
 #[expect(clippy::disallowed_methods, reason = "how a person replays a seed")]
 fn word(name: &str) -> Option<String> {
     std::env::var(name).ok()

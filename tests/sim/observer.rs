@@ -56,7 +56,10 @@ impl Observer {
     }
 
     fn note_entries(&mut self, view: &View) {
-        for id in view.list(&format!("ln:{FIFO_LANE}")) {
+        // Promoted and leased by one exchange: it stood before those that still wait.
+        let leased = self.leased_now.iter().filter(|lease| lease.lane == FIFO_LANE);
+        let leased: Vec<String> = leased.map(|lease| lease.id.to_string()).collect();
+        for id in leased.iter().chain(view.list(&format!("ln:{FIFO_LANE}"))) {
             self.enter(id);
         }
     }
@@ -107,7 +110,6 @@ impl Observer {
     }
 
     fn note_fifo(&mut self, id: &str) -> Option<String> {
-        self.enter(id);
         if !self.started.insert(id.to_owned()) {
             return None;
         }

@@ -161,4 +161,21 @@ impl View {
         };
         (cap, fields[1], fields[2], fields[3] == 1)
     }
+
+    /// What one lane looks like, for the trace of a failing seed.
+    pub fn describe(&self, lane: &str) -> String {
+        let waiting = self.list(&format!("ln:{lane}"));
+        let others: Vec<String> = self
+            .records
+            .iter()
+            .filter(|(_, r)| r.lane == lane && r.state != 'w')
+            .map(|(id, r)| format!("{id} {} lease {} failed {}", r.state, r.number, r.failed))
+            .collect();
+        format!(
+            "    {lane}: state {:?}, in flight {}, window {:?}, waiting {waiting:?}, others {others:?}",
+            self.field("st", lane),
+            self.in_flight(lane),
+            self.field("win", lane)
+        )
+    }
 }

@@ -96,6 +96,8 @@ pub struct World {
     schedule_due: u64,
     pub observer: Observer,
     is_full: bool,
+    /// A lane whose state is added to the trace after every step.
+    pub watched: Option<String>,
     pub trace: Vec<String>,
     pub broken: Vec<String>,
 }
@@ -122,6 +124,7 @@ impl World {
             schedule_due: 0,
             observer: Observer::default(),
             is_full: false,
+            watched: None,
             trace: Vec::new(),
             broken: Vec::new(),
         };
@@ -220,6 +223,9 @@ impl World {
     /// Checks every law on what the store holds now.
     fn check(&mut self) {
         let view = View::read(&*self.host, PREFIX);
+        if let Some(lane) = &self.watched {
+            self.trace.push(view.describe(lane));
+        }
         let mut broken = laws::broken(&view);
         broken.extend(self.observer.observe(view));
         if !broken.is_empty() {
@@ -700,8 +706,7 @@ impl World {
                 self.drain_worker(index);
             }
             self.sweep();
-            self.clock.advance(Duration::from_millis(if round > 30 { 1500 } else { 200 }));
-            self.check();
+            self.clock.advance(Duration::from_millis(if round > 20 { 4500 } else { 200 }));
         }
         self.broken.push(format!("not drained: {:?}", self.observer.live()));
     }
@@ -720,7 +725,6 @@ impl World {
         while self.workers[index].held.values().any(|h| h.calling) {
             self.end_call_of(index, 80);
         }
-        self.exchange_surely(index);
         self.renew(index);
     }
 
