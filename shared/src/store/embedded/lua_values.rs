@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 64;
 pub(super) fn command_words(args: &MultiValue) -> Result<Vec<Bytes>, Refusal> {
     if args.is_empty() {
         return Err(Refusal::err(
-            "Please specify at least one argument for this redis.call() call",
+            "Please specify at least one argument for this redis lib call",
         ));
     }
     args.iter().map(word).collect()
@@ -31,6 +31,7 @@ fn word(value: &Value) -> Result<Bytes, Refusal> {
         #[expect(clippy::cast_precision_loss, reason = "Lua 5.1 numbers are floats")]
         Value::Integer(number) => Ok(Bytes::from(format_float(*number as f64))),
         Value::Number(number) if number.is_nan() => Ok(Bytes::from_static(b"nan")),
+        Value::Number(0.0) => Ok(Bytes::from_static(b"0")),
         Value::Number(number) => Ok(Bytes::from(format_float(*number))),
         _ => Err(Refusal::err(
             "Lua redis lib command arguments must be strings or integers",
