@@ -52,7 +52,7 @@ pub(crate) fn choices(placeholder: &str) -> &'static [&'static str] {
         "m" => &["m1", "m2", "m3", "m4", "M", ""],
         "v" => &["x", "y", "", "10", "-3", "hello world", "x", "\u{e9}\0\u{1}"],
         "empty" => &[""],
-        "n" => &["1", "-1", "5", "9223372036854775807", "-9223372036854775808", "007", "x", "1.5"],
+        "n" => &["1", "-1", "5", "9223372036854775000", "-9223372036854775808", "007", "x", "1.5"],
         "i" => &["0", "1", "2", "3", "-1", "-2", "-3", "5", "-100", "100", "", "z", "9999999999"],
         "s" => &["0", "1", "2", "2", "3", "-1", "1.5", "0.1", "1e20", "inf", "-inf", "nan", "abc",
             "", "1700000000123", "-0", "1e-7", "3.0000000001"],
@@ -101,10 +101,9 @@ impl Action {
 
     /// Whether keys may have been given a time that this case waits for.
     pub(crate) fn expires_soon(&self) -> bool {
-        let is_short = |word: &[u8]| word == b"5" || word == b"15";
         match self {
-            Self::Command(words) => words.iter().any(|word| is_short(word)),
-            Self::Script(source) => source.contains("PX") || source.contains("PEXPIRE"),
+            Self::Command(words) => words.iter().any(|word| word == "PX" || word == "PEXPIRE"),
+            Self::Script(source) => source.contains("'PX', ") || source.contains("'PEXPIRE', "),
             Self::Walk(_) | Self::Full(_) => false,
         }
     }

@@ -31,7 +31,6 @@ fn word(value: &Value) -> Result<Bytes, Refusal> {
         #[expect(clippy::cast_precision_loss, reason = "Lua 5.1 numbers are floats")]
         Value::Integer(number) => Ok(Bytes::from(format_float(*number as f64))),
         Value::Number(number) if number.is_nan() => Ok(Bytes::from_static(b"nan")),
-        Value::Number(0.0) => Ok(Bytes::from_static(b"0")),
         Value::Number(number) => Ok(Bytes::from(format_float(*number))),
         _ => Err(Refusal::err(
             "Lua redis lib command arguments must be strings or integers",
