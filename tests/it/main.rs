@@ -11,5 +11,6 @@
 )]
 
 mod equipment;
+mod differential;
 mod redis_host;
 mod support;

@@ -50,7 +50,9 @@ impl Query {
                 return Err(Refusal::Syntax);
             }
         }
-        if self.limit.is_some() && self.by_score != Some(true) {
+        // A count of -1 is the default, so Redis does not see that it was given.
+        let limited = self.limit.is_some_and(|(_, most)| most != -1);
+        if limited && self.by_score != Some(true) {
             return Err(Refusal::err(
                 "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
@@ -157,7 +159,12 @@ fn score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, Refusal> {
             [b'(', text @ ..] => (text, true),
             text => (text, false),
         };
-        let score = parse_float(text)?;
+        // C reads nothing as zero, and so does Redis here.
+        let score = if text.is_empty() {
+            0.0
+        } else {
+            parse_float(text)?
+        };
         Some(Bound { score, exclusive })
     };
     match (bound(min), bound(max)) {
