@@ -5,6 +5,7 @@
 
 pub mod boolean;
 pub mod clock;
+pub mod config;
 pub mod duration;
 pub mod environment;
 pub mod error_class;

@@ -1,6 +1,38 @@
 //! What this process says about itself, and what it must not say.
 
 use std::fmt;
+use std::io;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::util::TryInitError;
+
+use crate::config::LogFormat;
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The directives of `HOOKSTASH_LOG` are not valid.
+    #[error("HOOKSTASH_LOG holds no valid log directives")]
+    Directives(#[from] tracing_subscriber::filter::ParseError),
+    /// This process logs already.
+    #[error("set up logging a second time")]
+    Again(#[from] TryInitError),
+}
+
+/// Starts logging to standard error: what `directives` (such as `info,hookstash_worker=debug`)
+/// select, in `format`. Works once per process.
+pub fn start(directives: &str, format: LogFormat) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::try_new(directives)?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    match format {
+        LogFormat::Text => registry.with(layer.with_ansi(false)).try_init()?,
+        LogFormat::Json => registry.with(layer.json()).try_init()?,
+    }
+    Ok(())
+}
 
 /// A URL as it may be logged: user name, password, query and fragment are replaced by `***`,
 /// because they often carry credentials. Texts that are no URL are hidden from the first `?`, `#`
@@ -43,6 +75,15 @@ impl fmt::Debug for MaskedUrl<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_directives_and_a_second_start_are_errors() {
+        let wrong = start("info,=,=nonsense=", LogFormat::Text).unwrap_err();
+        assert!(matches!(wrong, TelemetryError::Directives(_)));
+        start("off", LogFormat::Json).unwrap();
+        let again = start("off", LogFormat::Text).unwrap_err();
+        assert!(matches!(again, TelemetryError::Again(_)));
+    }
 
     #[test]
     fn a_masked_url_shows_where_it_goes_and_no_credential() {

@@ -10,5 +10,6 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod equipment;
 mod redis_host;
 mod support;

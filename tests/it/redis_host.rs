@@ -1,15 +1,21 @@
 //! The Redis host against real servers: order, healing, refusals, waits.
 
-use std::sync::LazyLock;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hookstash_shared::random::SeededRandom;
+use hookstash_shared::store::faulty::{Fault, FaultyHost};
 use hookstash_shared::store::host::{Host, HostError, Reply, Step};
 use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions, RedisUrl};
 use hookstash_shared::store::script::Script;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::proxy::Proxy;
-use crate::support::redis::{self as server, RedisCluster, RedisServer, percent_encoded};
+use crate::support::redis::{self as server, RedisServer, percent_encoded};
+use crate::support::redis_groups::{RedisCluster, RedisSentinel};
 
 /// Time in which everything must have healed.
 const HEAL: Duration = Duration::from_secs(5);
@@ -62,6 +68,10 @@ async fn try_connect(url: &str) -> Result<RedisHost, ConnectError> {
     RedisHost::connect(&RedisUrl::parse(url)?, quick()).await
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "compared with the result of a step"
+)]
 fn int(number: i64) -> Result<Reply, HostError> {
     Ok(Reply::Int(number))
 }
@@ -533,23 +543,25 @@ async fn f14_what_cannot_be_reached_is_named_in_time() {
         format!("redis-sentinel://:secret@192.0.2.1:7000,127.0.0.1:{closed}/main"),
         format!("redis-sentinel://:secret@127.0.0.1:{silent_port}/main"),
     ];
-    for place in places {
-        let start = Instant::now();
-        let url = RedisUrl::parse(&place).expect("a valid URL");
-        let Err(error) = RedisHost::connect(&url, RedisOptions::default()).await else {
-            panic!("{place} was connected to");
-        };
-        let passed = start.elapsed();
-        assert!(passed < Duration::from_secs(10), "{place}: {passed:?}");
-        let text = error.to_string();
-        assert!(!text.contains("secret"), "{text}");
-        let hosts = place.rsplit(['@', '/']).find(|part| part.contains(':'));
-        let hosts = hosts.expect("host:port");
-        assert!(
-            hosts.split(',').any(|host| text.contains(host)),
-            "{place}: {text}"
-        );
-    }
+    futures::future::join_all(places.iter().map(|place| refuses_in_time(place))).await;
+}
+
+async fn refuses_in_time(place: &str) {
+    let start = Instant::now();
+    let url = RedisUrl::parse(place).expect("a valid URL");
+    let Err(error) = RedisHost::connect(&url, RedisOptions::default()).await else {
+        panic!("{place} was connected to");
+    };
+    let passed = start.elapsed();
+    assert!(passed < Duration::from_secs(10), "{place}: {passed:?}");
+    let text = error.to_string();
+    assert!(!text.contains("secret"), "{text}");
+    let hosts = place.rsplit(['@', '/']).find(|part| part.contains(':'));
+    let hosts = hosts.expect("host:port");
+    assert!(
+        hosts.split(',').any(|host| text.contains(host)),
+        "{place}: {text}"
+    );
 }
 
 #[tokio::test]
@@ -638,6 +650,195 @@ async fn f17_the_eviction_policy_is_known_also_when_config_is_forbidden() {
     let facts = bob.facts().await.expect("facts");
     assert_eq!(facts[0].maxmemory_policy, None);
     assert!(!facts[0].may_evict());
+}
+
+#[tokio::test]
+async fn f17_a_policy_that_evicts_is_warned_about_at_the_start() {
+    for (policy, is_warned) in [
+        ("allkeys-lru", true),
+        ("volatile-ttl", true),
+        ("noeviction", false),
+    ] {
+        let redis = RedisServer::start_with(server::RedisOptions {
+            extra: ["--maxmemory-policy", policy].map(String::from).to_vec(),
+            ..server::RedisOptions::default()
+        });
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(log.clone())
+            .with_ansi(false)
+            .finish();
+        let guard = tracing::subscriber::set_default(subscriber);
+        connect(&redis.url()).await;
+        drop(guard);
+        let text = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("UTF-8");
+        let warned = text
+            .lines()
+            .any(|line| line.contains("WARN") && line.contains(policy));
+        assert_eq!(warned, is_warned, "{policy}: {text}");
+    }
+}
+
+/// Collects log lines.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn tls_is_used_and_the_authority_is_checked() {
+    let files = tempfile::tempdir().expect("a directory");
+    let authority = make_certificate(files.path());
+    let tls_port = server::free_port();
+    let path = |name: &str| files.path().join(name).display().to_string();
+    let redis = RedisServer::start_with(server::RedisOptions {
+        extra: vec![
+            "--tls-port".to_owned(),
+            tls_port.to_string(),
+            "--tls-cert-file".to_owned(),
+            path("cert.pem"),
+            "--tls-key-file".to_owned(),
+            path("key.pem"),
+            "--tls-ca-cert-file".to_owned(),
+            path("cert.pem"),
+            "--tls-auth-clients".to_owned(),
+            "no".to_owned(),
+        ],
+        ..server::RedisOptions::default()
+    });
+    let url = RedisUrl::parse(&format!("rediss://localhost:{tls_port}")).expect("valid");
+    let trusting = RedisOptions {
+        certificate_authorities: Some(authority),
+        ..quick()
+    };
+    let host = RedisHost::connect(&url, trusting).await.expect("trusted");
+    assert_eq!(host.run(vec![command(&["INCR", "n"])]).await, vec![int(1)]);
+    assert_eq!(redis.cli::<i64>(&["GET", "n"]), 1);
+    let Err(error) = RedisHost::connect(&url, quick()).await else {
+        panic!("an unknown authority was trusted");
+    };
+    assert!(error.to_string().contains("certificate"), "{error}");
+    refuses_in_time(&format!("redis://:secret@127.0.0.1:{tls_port}")).await;
+}
+
+/// Makes `cert.pem` and `key.pem` for localhost, and returns the certificate.
+fn make_certificate(dir: &Path) -> Vec<u8> {
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-keyout", "key.pem"])
+        .args([
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-out",
+            "cert.pem",
+        ])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .current_dir(dir)
+        .output()
+        .expect("the openssl program");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::read(dir.join("cert.pem")).expect("a certificate")
+}
+
+#[tokio::test]
+async fn a_sentinels_new_master_is_found_after_the_old_one_dies() {
+    let mut old = RedisServer::start();
+    let new = RedisServer::start_with(server::RedisOptions {
+        extra: vec![
+            "--replicaof".to_owned(),
+            "127.0.0.1".to_owned(),
+            old.port().to_string(),
+            "--repl-diskless-sync-delay".to_owned(),
+            "0".to_owned(),
+        ],
+        ..server::RedisOptions::default()
+    });
+    let sentinel = RedisSentinel::start("main", old.port());
+    let host = connect(&sentinel.url()).await;
+    assert_eq!(
+        host.run(vec![script(&PUSH, "{0}l", "a")]).await,
+        vec![int(1)]
+    );
+    sentinel.wait_for_replica();
+    wait_for_copy(&old).await;
+    old.kill9();
+    let start = Instant::now();
+    let length = loop {
+        let mut results = host.run(vec![script(&PUSH, "{0}l", "b")]).await;
+        match results.remove(0) {
+            Ok(reply) => break reply,
+            Err(error) => {
+                assert!(start.elapsed() < Duration::from_secs(30), "{error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    assert_eq!(length, Reply::Int(2));
+    assert_eq!(new.cli::<i64>(&["LLEN", "{0}l"]), 2);
+    let Err(error) = try_connect(&sentinel.url().replace("main", "other")).await else {
+        panic!("an unknown master was found");
+    };
+    assert!(error.to_string().contains("other"), "{error}");
+}
+
+/// Waits until a replica has everything that was written so far.
+async fn wait_for_copy(master: &RedisServer) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let info: String = master.cli(&["INFO", "replication"]);
+        let field = |name: &str| {
+            let line = info.lines().find_map(|line| line.split_once(name));
+            line.map(|(_, rest)| {
+                rest.split([',', '\r'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+        };
+        if info.contains("state=online") && field("offset=") == field("master_repl_offset:") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no copy: {info}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn forgotten_scripts_and_cuts_of_a_faulty_host_are_real_on_redis() {
+    let redis = RedisServer::start();
+    let inner = Arc::new(connect(&redis.url()).await);
+    let host = FaultyHost::new(inner, Arc::new(SeededRandom::new(1)));
+    host.run(vec![script(&PUSH, "{0}l", "a")]).await;
+    host.inject(Fault::ForgetScripts);
+    let results = host
+        .run(vec![command(&["LLEN", "{0}l"]), script(&PUSH, "{0}l", "b")])
+        .await;
+    assert_eq!(results, vec![int(1), int(2)]);
+    host.inject(Fault::Cut(1));
+    let results = host.run(vec![script(&PUSH, "{0}l", "c"); 2]).await;
+    assert_eq!(results[0], int(3));
+    assert!(matches!(results[1], Err(HostError::Lost(_))));
+    host.inject(Fault::LoseAfter);
+    host.run(vec![script(&PUSH, "{0}l", "d")]).await;
+    assert_eq!(redis.cli::<i64>(&["LLEN", "{0}l"]), 4);
 }
 
 #[tokio::test]

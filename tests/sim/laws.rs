@@ -1,6 +1,6 @@
 //! The laws of the store, checked on a [`View`] after every step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::View;
 
@@ -55,7 +55,7 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
             *listed.entry(id).or_default() += 1;
         }
     }
-    let ended = |list: &str| -> Vec<&str> {
+    let ended = |list: &str| -> BTreeSet<&str> {
         view.list(list).iter().filter_map(|entry| entry.split_once(' ').map(|(_, id)| id)).collect()
     };
     let (done, gone) = (ended("done"), ended("gone"));
@@ -65,7 +65,7 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
             ('d', view.score("d", id).is_some()),
             ('l', view.score("l", id).is_some()),
             ('x', view.score("x", id).is_some()),
-            ('k', done.contains(&id.as_str()) || gone.contains(&id.as_str())),
+            ('k', done.contains(id.as_str()) || gone.contains(id.as_str())),
         ];
         let found: Vec<char> = places.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
         let expected = match record.state {

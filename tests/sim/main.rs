@@ -25,9 +25,14 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
 }
 
 /// `SIM_SEED=n` replays one seed, `SIM_SEEDS=n` plays that many.
-#[expect(clippy::disallowed_methods, reason = "how a person replays a seed")]
 fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+    word(name)?.parse().ok()
+}
+
+/// `SIM_GREP=text` shows the operations of a failing seed that contain it.
+#[expect(clippy::disallowed_methods, reason = "how a person replays a seed")]
+fn word(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[test]
@@ -47,6 +52,9 @@ fn the_laws_hold_on_every_seed() {
         .map(|half| half.join().expect("a simulation does not panic"))
         .collect();
     if let Some((seed, (broken, trace))) = halves.into_iter().flatten().next() {
+        if let Some(part) = word("SIM_GREP") {
+            trace.iter().filter(|line| line.contains(&part)).for_each(|line| println!("{line}"));
+        }
         let shown = trace.len().saturating_sub(TRACE_SHOWN);
         panic!(
             "seed {seed} breaks after {} operations:\n  {}\nlast operations:\n  {}\nreplay with: \

@@ -37,7 +37,8 @@ impl Observer {
         let mut broken = Vec::new();
         for (id, record) in &self.view.records {
             match view.records.get(id) {
-                Some(now) => broken.extend(self.illegal_change(id, record, now)),
+                Some(now) if now.state == record.state => {}
+                Some(now) => broken.extend(illegal_change(id, record, now)),
                 None if is_over(record.state) || self.was_emptied => {}
                 None => broken.push(format!("{id} vanished while it was {}", record.state)),
             }
@@ -52,28 +53,6 @@ impl Observer {
         broken.extend(self.note_starts(&view));
         self.view = view;
         broken
-    }
-
-    /// No path of legal transitions leads from the old state to the new one.
-    fn illegal_change(&self, id: &str, old: &Rec, new: &Rec) -> Option<String> {
-        if new.state == 'g' {
-            let is_redrive = old.state == 'x' || old.state == 'g';
-            return (!is_redrive).then(|| format!("{id} was redriven while {}", old.state));
-        }
-        let (old_state, new_state) = (State::from_code(old.state)?, State::from_code(new.state)?);
-        let mut reached = vec![old_state];
-        let mut index = 0;
-        while let Some(&state) = reached.get(index) {
-            for event in Event::ALL {
-                if let Some(state) = next(state, event).filter(|state| !reached.contains(state)) {
-                    reached.push(state);
-                }
-            }
-            index += 1;
-        }
-        let is_reached = reached.contains(&new_state);
-        let is_deleted = old_state == State::Dead && new_state == State::Cancelled;
-        (!is_reached && !is_deleted).then(|| format!("{id} went from {old_state:?} to {new_state:?}"))
     }
 
     fn note_entries(&mut self, view: &View) {
@@ -96,7 +75,8 @@ impl Observer {
             let start = view.field("win", lane).and_then(|w| w.split('|').next()?.parse().ok());
             let entry = self.windows.entry(lane.to_owned()).or_insert((0, 0));
             if let Some(start) = start.filter(|start| *start != entry.0) {
-                *entry = (start, entry.1 + 1);
+                // A start that moved back follows the clock: it is still the same window.
+                *entry = (start, entry.1 + u64::from(start > entry.0));
             }
             let key = (lane.to_owned(), entry.1);
             for (id, old) in &self.view.records {
@@ -182,6 +162,28 @@ impl Observer {
     pub fn is_idle(&self) -> bool {
         self.live().is_empty() && self.view.list("trash").is_empty()
     }
+}
+
+/// No path of legal transitions leads from the old state to the new one.
+fn illegal_change(id: &str, old: &Rec, new: &Rec) -> Option<String> {
+    if new.state == 'g' {
+        let is_redrive = old.state == 'x' || old.state == 'g';
+        return (!is_redrive).then(|| format!("{id} was redriven while {}", old.state));
+    }
+    let (old_state, new_state) = (State::from_code(old.state)?, State::from_code(new.state)?);
+    let mut reached = vec![old_state];
+    let mut index = 0;
+    while let Some(&state) = reached.get(index) {
+        for event in Event::ALL {
+            if let Some(state) = next(state, event).filter(|state| !reached.contains(state)) {
+                reached.push(state);
+            }
+        }
+        index += 1;
+    }
+    let is_reached = reached.contains(&new_state);
+    let is_deleted = old_state == State::Dead && new_state == State::Cancelled;
+    (!is_reached && !is_deleted).then(|| format!("{id} went from {old_state:?} to {new_state:?}"))
 }
 
 fn is_over(state: char) -> bool {

@@ -72,8 +72,8 @@ pub enum Trust {
     Operator,
 }
 
-/// One call.
-#[derive(Debug, Clone)]
+/// One call. Without `Debug`: headers and bodies carry secrets.
+#[derive(Clone)]
 pub struct Request<'a> {
     /// The method.
     pub method: Method,
@@ -93,8 +93,8 @@ pub struct Request<'a> {
     pub trust: Trust,
 }
 
-/// The answer to a call, whatever its status.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The answer to a call, whatever its status. `Debug` shows neither headers nor body.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// The final status; 1xx answers before it are skipped.
     pub status: StatusCode,
@@ -156,7 +156,7 @@ impl HttpClient {
             Trust::Policy => self.policy.egress(&url, &*self.environment),
         };
         self.policy
-            .check_url(&url, egress)
+            .check_literal(&url, egress)
             .map_err(|refusal| AttemptError::egress(&refusal))?;
         let client = match egress {
             Egress::Guarded => &self.guarded,
@@ -182,6 +182,16 @@ impl fmt::Debug for HttpClient {
     }
 }
 
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("body_bytes", &self.body.len())
+            .field("is_truncated", &self.is_truncated)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The one place where the client's behaviour is decided.
 fn builder(
     policy: &Arc<EgressPolicy>,
@@ -195,7 +205,7 @@ fn builder(
         header::ACCEPT_ENCODING,
         HeaderValue::from_static("identity"),
     );
-    reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .default_headers(headers)
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -213,11 +223,16 @@ fn builder(
         .connector_layer(PeerCheckLayer {
             policy: Arc::clone(policy),
             egress,
-        })
+        });
+    // reqwest gives up when a receiver reads nothing for 30 s; only the call's own deadline counts.
+    #[cfg(target_os = "linux")]
+    let builder = builder.tcp_user_timeout(None::<Duration>);
+    builder
 }
 
-/// Makes aws-lc-rs the TLS provider of this process. Repeats change nothing.
-fn install_crypto_provider() {
+/// Makes aws-lc-rs the TLS provider of this process. Building a client does it too; repeats change
+/// nothing.
+pub fn install_crypto_provider() {
     // Refused only when a provider is installed already, which serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -22,7 +22,7 @@ const TRUSTED_ORIGINS: [&str; 2] = ["APP_URL", "INTERNAL_APP_URL"];
 /// What a call may reach. The two kinds never share a connection, or a name opened for one
 /// destination would leave an open road for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Egress {
+pub(super) enum Egress {
     /// Public addresses and what the policy opens.
     Guarded,
     /// Also loopback, private and shared addresses: the operator vouches for the destination.
@@ -157,7 +157,7 @@ impl EgressPolicy {
 
     /// What a call to `url` may reach: more when its host is on the list or its origin is this
     /// deployment's own application, asked from `environment` now.
-    pub fn egress(&self, url: &Url, environment: &dyn Environment) -> Egress {
+    pub(super) fn egress(&self, url: &Url, environment: &dyn Environment) -> Egress {
         if self.opens_host(url) || is_trusted(url, environment) {
             Egress::Opened
         } else {
@@ -179,12 +179,21 @@ impl EgressPolicy {
         })
     }
 
-    /// Checks what the URL itself says: an address in any spelling, or a name that means loopback.
-    /// Other names pass; their addresses are checked when they are resolved and connected.
+    /// Checks a destination before anything is sent, as a publish does: an address in any spelling,
+    /// or a name that means loopback. Other names pass; their addresses are checked when they are
+    /// resolved and connected.
     ///
     /// # Errors
     /// The address the policy refuses.
-    pub fn check_url(&self, url: &Url, egress: Egress) -> Result<(), EgressRefusal> {
+    pub fn check_destination(
+        &self,
+        url: &Url,
+        environment: &dyn Environment,
+    ) -> Result<(), EgressRefusal> {
+        self.check_literal(url, self.egress(url, environment))
+    }
+
+    pub(super) fn check_literal(&self, url: &Url, egress: Egress) -> Result<(), EgressRefusal> {
         match url.host() {
             Some(Host::Ipv4(address)) => self.check_address(address.into(), egress),
             Some(Host::Ipv6(address)) => self.check_address(address.into(), egress),
@@ -199,7 +208,11 @@ impl EgressPolicy {
     ///
     /// # Errors
     /// The address, when the policy refuses it.
-    pub fn check_address(&self, address: IpAddr, egress: Egress) -> Result<(), EgressRefusal> {
+    pub(super) fn check_address(
+        &self,
+        address: IpAddr,
+        egress: Egress,
+    ) -> Result<(), EgressRefusal> {
         let Some(range) = AddressRange::of(address) else {
             return Ok(());
         };
@@ -269,8 +282,8 @@ mod tests {
 
     fn refused(policy: &EgressPolicy, host: &str) -> Option<AddressRange> {
         let url = url(&format!("http://{host}/hook"));
-        let egress = policy.egress(&url, &BTreeMap::new());
-        policy.check_url(&url, egress).err().map(|r| r.range)
+        let checked = policy.check_destination(&url, &BTreeMap::new());
+        checked.err().map(|refusal| refusal.range)
     }
 
     const X01_HOSTS: [&str; 16] = [
@@ -434,7 +447,7 @@ mod tests {
     fn a_refused_publish_gets_the_cloud_text_for_loopback_and_the_setting_otherwise() {
         let text = |host: &str| {
             EgressPolicy::default()
-                .check_url(&url(&format!("http://{host}")), Egress::Guarded)
+                .check_destination(&url(&format!("http://{host}")), &BTreeMap::new())
                 .expect_err(host)
                 .publish_error()
         };
@@ -499,7 +512,10 @@ mod tests {
             "0.0.0.0",
         ] {
             let url = url(&format!("http://{host}/"));
-            assert!(policy.check_url(&url, Egress::Opened).is_err(), "{host}");
+            assert!(
+                policy.check_literal(&url, Egress::Opened).is_err(),
+                "{host}"
+            );
         }
     }
 

@@ -60,15 +60,19 @@ impl DedupId {
                 HeaderSource::Template { text, .. } => add(text.as_bytes()),
             }
         }
-        let digest = hash.finalize();
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(hex.into())
+        Self(hex(&hash.finalize()).into())
     }
 
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 impl TryFrom<String> for DedupId {

@@ -16,7 +16,7 @@ use super::lane::{Lane, LaneKind};
 use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
 use crate::headers::Headers;
 
-const VERSION: &[u8; 4] = b"HS1:";
+const VERSION: [u8; 4] = *b"HS1:";
 
 /// Why an envelope could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub struct EnvelopeHeader {
     /// The destination as published.
     pub url: Destination,
     /// The method; `POST` when absent.
-    #[serde(default, skip_serializing_if = "Method::is_default")]
+    #[serde(default, skip_serializing_if = "framing::is_default")]
     pub method: Method,
     /// Headers for the destination, `Content-Type` included.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
@@ -66,7 +66,7 @@ pub struct EnvelopeHeader {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// What to do when the message cannot be signed.
-    #[serde(default, skip_serializing_if = "Fallback::is_default")]
+    #[serde(default, skip_serializing_if = "framing::is_default")]
     pub fallback: Fallback,
     /// Address of the publisher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,7 @@ mod tests {
             header.method = if retries % 2 == 0 { Method::Get } else { Method::Post };
             header.fallback = if retries % 3 == 0 { Fallback::None } else { Fallback::Fetch };
             header.redact = vec![RedactField::Body, RedactField::Header("x-a".into())];
-            header.retry_delay = Some(RetryDelay::checked("1000 * retried"));
+            header.retry_delay = Some(RetryDelay::parse("1000 * retried").unwrap());
             envelope
         }
     }

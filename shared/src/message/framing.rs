@@ -38,7 +38,7 @@ pub(super) enum Found<H> {
 
 /// Writes a value.
 pub(super) fn write<H: Serialize>(
-    version: &[u8; VERSION_BYTES],
+    version: [u8; VERSION_BYTES],
     header: &H,
     rest: &[u8],
 ) -> Result<Bytes, FrameError> {
@@ -47,7 +47,7 @@ pub(super) fn write<H: Serialize>(
         return Err(FrameError::Length);
     }
     let mut value = BytesMut::with_capacity(FRAME_PREFIX_BYTES + header.len() + rest.len());
-    value.put_slice(version);
+    value.put_slice(&version);
     value.put_slice(format!("{:08x}", header.len()).as_bytes());
     value.put_slice(&header);
     value.put_slice(rest);
@@ -56,7 +56,7 @@ pub(super) fn write<H: Serialize>(
 
 /// Reads the header of a value of which `start` is the beginning.
 pub(super) fn read_header<H: DeserializeOwned>(
-    version: &[u8; VERSION_BYTES],
+    version: [u8; VERSION_BYTES],
     start: &[u8],
 ) -> Result<Found<H>, FrameError> {
     let known = start.len().min(VERSION_BYTES);
@@ -76,13 +76,18 @@ pub(super) fn read_header<H: DeserializeOwned>(
 
 /// Reads a whole value.
 pub(super) fn read<H: DeserializeOwned>(
-    version: &[u8; VERSION_BYTES],
+    version: [u8; VERSION_BYTES],
     value: &Bytes,
 ) -> Result<(H, Bytes), FrameError> {
     match read_header(version, value)? {
         Found::Header(header, end) => Ok((header, value.slice(end..))),
         Found::NeedMore(_) => Err(FrameError::CutOff),
     }
+}
+
+/// Whether a field has its default and is not stored.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn header_length(digits: &[u8]) -> Result<usize, FrameError> {

@@ -16,7 +16,7 @@ use crate::headers::Headers;
 /// Most bytes of a response's body that are kept.
 pub const RESPONSE_BODY_BYTES_MAX: usize = 64 * 1024;
 const ERROR_BYTES_MAX: usize = 1024;
-const VERSION: &[u8; 4] = b"HR1:";
+const VERSION: [u8; 4] = *b"HR1:";
 
 /// The last answer that a message got.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct LastResponse {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ResponseHeader {
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "framing::is_default")]
     status: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<ErrorClass>,
@@ -35,13 +35,8 @@ struct ResponseHeader {
     error: String,
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     headers: Headers,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "framing::is_default")]
     truncated: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-fn is_zero(status: &u16) -> bool {
-    *status == 0
 }
 
 impl LastResponse {

@@ -9,9 +9,11 @@ mod framing;
 mod id;
 mod lane;
 mod last_response;
+mod limits;
 mod new_message;
 mod placement;
 mod policy;
+mod refusal;
 mod state;
 
 pub use dedup::{DEDUP_ID_BYTES_MAX, DedupError, DedupId};
@@ -22,9 +24,11 @@ pub use framing::FRAME_PREFIX_BYTES;
 pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards};
 pub use lane::{Lane, LaneError, LaneKind};
 pub use last_response::{LastResponse, RESPONSE_BODY_BYTES_MAX};
-pub use new_message::{Limits, NewMessage, NewMessageBuilder, NewMessageError, When};
+pub use limits::{Limits, When};
+pub use new_message::{NewMessage, NewMessageBuilder};
 pub use placement::{dedup_name, place, shard_of_lane, stable_hash};
 pub use policy::{
     Fallback, FlowLimits, Method, RedactField, RetryDelay, UnknownField, UnknownMethod,
 };
+pub use refusal::NewMessageError;
 pub use state::{Event, State, next};

@@ -6,111 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::dedup::{DedupError, DedupId};
-use super::destination::{Destination, DestinationError};
+use super::dedup::DedupId;
+use super::destination::Destination;
 use super::envelope::{Envelope, EnvelopeHeader};
 use super::id::{Shard, Shards};
-use super::lane::{Lane, LaneError};
+use super::lane::Lane;
+use super::limits::{Limits, When, due, millis};
 use super::placement;
 use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
+use super::refusal::{LABEL_BYTES_MAX, LABELS_MAX, NewMessageError, REDACT_MAX, RETRIES_MAX};
 use crate::headers::{HeaderError, Headers, is_reserved};
 use crate::random::Random;
 
 /// Retries when the caller does not say.
 const RETRIES_DEFAULT: u32 = 3;
-/// Most retries: with the longest default delay of a day, nearly three years.
-const RETRIES_MAX: u32 = 1000;
-const LABELS_MAX: usize = 100;
-const LABEL_BYTES_MAX: usize = 256;
 const PERIOD_DEFAULT: Duration = Duration::from_secs(1);
 const PERIOD_MAX: Duration = Duration::from_hours(7 * 24);
-
-/// What an installation allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Largest body in bytes.
-    pub body_bytes_max: usize,
-    /// Deadline of an attempt when the caller does not say.
-    pub timeout_default: Duration,
-    /// Longest deadline of an attempt.
-    pub timeout_max: Duration,
-    /// Longest time from acceptance to the first attempt.
-    pub delay_max: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes_max: 10 * 1024 * 1024,
-            timeout_default: Duration::from_mins(15),
-            timeout_max: Duration::from_hours(2),
-            delay_max: Duration::from_hours(366 * 24),
-        }
-    }
-}
-
-/// When the first attempt is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum When {
-    /// At once.
-    #[default]
-    Now,
-    /// After this time, by the store's clock.
-    After(Duration),
-    /// At this time, in milliseconds since the epoch. The past is now.
-    At(u64),
-}
-
-/// Why a message is refused. Every text names the field at fault.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NewMessageError {
-    /// The destination is not valid.
-    #[error(transparent)]
-    Destination(#[from] DestinationError),
-    /// A header is not valid.
-    #[error(transparent)]
-    Header(#[from] HeaderError),
-    /// The queue name or flow-control key is not valid.
-    #[error(transparent)]
-    Lane(#[from] LaneError),
-    /// The deduplication id is not valid.
-    #[error(transparent)]
-    Dedup(#[from] DedupError),
-    /// The body is too large. Clients match on the phrase.
-    #[error("quota maxMessageSize exceeded: the body has {bytes} bytes, the limit is {max}")]
-    BodyTooLarge {
-        /// Bytes given.
-        bytes: usize,
-        /// Bytes allowed.
-        max: usize,
-    },
-    /// Too many retries.
-    #[error("invalid Upstash-Retries: the maximum is {RETRIES_MAX}")]
-    Retries,
-    /// The timeout is zero or too long.
-    #[error("invalid Upstash-Timeout: expected more than 0 and at most {} seconds", .0.as_secs())]
-    Timeout(Duration),
-    /// The delay is too long.
-    #[error("invalid Upstash-Delay: the maximum is {} seconds", .0.as_secs())]
-    Delay(Duration),
-    /// The time lies too far ahead.
-    #[error(
-        "invalid Upstash-Not-Before: expected unix seconds at most {} seconds ahead", .0.as_secs()
-    )]
-    NotBefore(Duration),
-    /// A label is empty or too long, or there are too many.
-    #[error("invalid Upstash-Label: at most {LABELS_MAX} labels of 1 to {LABEL_BYTES_MAX} bytes")]
-    Labels,
-    /// The limits of a flow-control key make no sense.
-    #[error(
-        "invalid Upstash-Flow-Control-Value: expected parallelism or rate of at least 1 and a \
-         period of at most 7 days"
-    )]
-    FlowLimits,
-    /// A queue and a flow-control key on one message.
-    #[error("Upstash-Queue-Name together with Upstash-Flow-Control-Key is not supported")]
-    QueueAndFlow,
-}
 
 /// A message that can be stored. Made by [`NewMessage::to`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,28 +294,11 @@ impl NewMessageBuilder {
         if self.labels.len() > LABELS_MAX || !self.labels.iter().all(is_good) {
             return Err(NewMessageError::Labels);
         }
+        if self.redact.len() > REDACT_MAX {
+            return Err(NewMessageError::Redact);
+        }
         Ok(())
     }
-}
-
-/// When the message is due, and the same as a time for those who ask later.
-fn due(when: When, now_ms: u64, limits: &Limits) -> Result<(When, Option<u64>), NewMessageError> {
-    let max = limits.delay_max;
-    match when {
-        When::After(delay) if delay > max => Err(NewMessageError::Delay(max)),
-        When::After(delay) if millis(delay) > 0 => {
-            Ok((when, Some(now_ms.saturating_add(millis(delay)))))
-        }
-        When::At(at) if at > now_ms.saturating_add(millis(max)) => {
-            Err(NewMessageError::NotBefore(max))
-        }
-        When::At(at) if at > now_ms => Ok((when, Some(at))),
-        When::Now | When::After(_) | When::At(_) => Ok((When::Now, None)),
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

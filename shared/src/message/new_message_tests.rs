@@ -192,12 +192,40 @@ fn labels_have_bounds() {
 }
 
 #[test]
+fn redacted_fields_have_bounds() {
+    let fields = vec![RedactField::Body; 101];
+    assert_eq!(
+        build(to("http://h").redact(fields)),
+        Err(NewMessageError::Redact)
+    );
+    let long = format!("header[{}]", "x".repeat(257));
+    assert!(long.parse::<RedactField>().is_err());
+}
+
+#[test]
+fn the_largest_message_has_a_header_that_can_be_stored() {
+    let mut headers = Headers::default();
+    let value = vec![b'"'; 8 * 1024];
+    while headers.append(b"x", HeaderSource::literal(&value)).is_ok() {}
+    let message = to(&format!("http://h/{}", "\"".repeat(8_000)))
+        .headers(headers)
+        .labels(vec!["\u{1}".repeat(256); 100])
+        .dedup(DedupId::parse(&"\u{1}".repeat(1024)).unwrap())
+        .redact(vec![RedactField::Header("x".repeat(256)); 100]);
+    let envelope = build(message).unwrap().into_envelope();
+    assert_eq!(
+        Envelope::decode(&envelope.encode().unwrap()).unwrap(),
+        envelope
+    );
+}
+
+#[test]
 fn the_envelope_carries_everything() {
     let message = to("https://h/p?q=1")
         .method(Method::Put)
         .headers(headers("Content-Type", "text/plain"))
         .body("hello")
-        .retry_delay(RetryDelay::checked("1000"))
+        .retry_delay(RetryDelay::parse("1000").unwrap())
         .fallback(Fallback::None)
         .caller_ip("10.0.0.1".parse().unwrap())
         .redact(vec![RedactField::Body]);

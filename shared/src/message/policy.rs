@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::headers::HEADER_NAME_BYTES_MAX;
+use crate::retry::expression::{Expression, ExpressionError};
+
 /// The HTTP method of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -37,11 +40,6 @@ impl Method {
             Self::Patch => "PATCH",
             Self::Delete => "DELETE",
         }
-    }
-
-    /// Whether this is the default, which is not stored.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
     }
 }
 
@@ -80,27 +78,41 @@ pub enum Fallback {
     None,
 }
 
-impl Fallback {
-    /// Whether this is the default, which is not stored.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
+/// A retry-delay expression as a message carries it: stored as its text, checked when read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RetryDelay(Expression);
 
-/// The text of a retry-delay expression that has been checked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RetryDelay(String);
+impl Eq for RetryDelay {}
 
 impl RetryDelay {
-    /// Keeps the text of an expression that its caller has parsed.
-    pub fn checked(text: &str) -> Self {
-        Self(text.to_owned())
+    /// Reads an expression.
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        Expression::parse(text).map(Self)
+    }
+
+    /// The expression, to be evaluated.
+    pub fn expression(&self) -> &Expression {
+        &self.0
     }
 
     /// The expression as published.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+}
+
+impl TryFrom<String> for RetryDelay {
+    type Error = ExpressionError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<RetryDelay> for String {
+    fn from(delay: RetryDelay) -> Self {
+        delay.as_str().to_owned()
     }
 }
 
@@ -145,6 +157,7 @@ impl FromStr for RedactField {
             "header" | "headers" => Ok(Self::Headers),
             _ => named("header[")
                 .or_else(|| named("headers["))
+                .filter(|name| name.len() <= HEADER_NAME_BYTES_MAX)
                 .filter(|name| http::HeaderName::from_bytes(name.as_bytes()).is_ok())
                 .map(|name| Self::Header(name.to_ascii_lowercase()))
                 .ok_or(UnknownField),

@@ -136,19 +136,19 @@ pub fn next(state: State, event: Event) -> Option<State> {
     use Event as E;
     use State as S;
     match (state, event) {
-        (S::Delayed | S::Holding, E::Promote) => Some(S::Ready),
-        (S::Ready, E::Lease) => Some(S::Leased),
-        (S::Ready, E::Bury) => Some(S::Dead),
-        (S::Ready | S::Delayed | S::Holding, E::Cancel) => Some(S::Cancelled),
-        (S::Ready | S::Delayed | S::Holding, E::LateSuccess) => Some(S::Delivered),
-        (S::Leased, E::Delivered) => Some(S::Delivered),
+        (S::Delayed | S::Holding, E::Promote) | (S::Leased, E::Return) => Some(S::Ready),
+        // A leased message that is cancelled, or was delivered by an earlier holder, stays with its
+        // holder; a flag remembers what was asked or what is already done.
+        (S::Ready, E::Lease) | (S::Leased, E::Cancel | E::LateSuccess) => Some(S::Leased),
         (S::Leased, E::Retry | E::ReturnLater) => Some(S::Delayed),
         (S::Leased, E::RetryInQueue | E::ReturnLaterInQueue) => Some(S::Holding),
-        (S::Leased, E::Died) => Some(S::Dead),
-        (S::Leased, E::Cancelled) => Some(S::Cancelled),
-        (S::Leased, E::Return) => Some(S::Ready),
-        // The holder keeps its lease; a flag remembers what was asked or what is already done.
-        (S::Leased, E::Cancel | E::LateSuccess) => Some(S::Leased),
+        (S::Leased, E::Delivered) | (S::Ready | S::Delayed | S::Holding, E::LateSuccess) => {
+            Some(S::Delivered)
+        }
+        (S::Leased, E::Died) | (S::Ready, E::Bury) => Some(S::Dead),
+        (S::Leased, E::Cancelled) | (S::Ready | S::Delayed | S::Holding, E::Cancel) => {
+            Some(S::Cancelled)
+        }
         _ => None,
     }
 }

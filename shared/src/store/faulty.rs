@@ -252,13 +252,13 @@ mod tests {
         assert_eq!(*inner.0.lock().expect("no panic"), 0);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_delay_lets_the_given_time_pass() {
         let (_, host) = faulty();
-        host.inject(Fault::Delay(Duration::from_secs(3)));
+        host.inject(Fault::Delay(Duration::from_millis(20)));
         let before = tokio::time::Instant::now();
         host.run(steps(1)).await;
-        assert_eq!(before.elapsed(), Duration::from_secs(3));
+        assert!(before.elapsed() >= Duration::from_millis(20));
     }
 
     #[tokio::test]

@@ -8,3 +8,4 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;
+pub(crate) mod redis_groups;

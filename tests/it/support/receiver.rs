@@ -401,13 +401,14 @@ async fn read_line(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<
 }
 
 fn response(status: u16, headers: &[(String, String)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("HTTP/1.1 {status} Answer\r\n");
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
+    let mut head = vec![format!("HTTP/1.1 {status} Answer")];
+    head.extend(
+        headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}")),
+    );
     if status >= 200 && status != 204 && status != 304 {
-        head.push_str(&format!("content-length: {}\r\n", body.len()));
+        head.push(format!("content-length: {}", body.len()));
     }
-    head.push_str("\r\n");
-    [head.as_bytes(), body].concat()
+    [head.join("\r\n").as_bytes(), b"\r\n\r\n", body].concat()
 }

@@ -180,54 +180,6 @@ impl Drop for RedisServer {
     }
 }
 
-/// A cluster of masters without replicas, the slots shared out evenly.
-pub(crate) struct RedisCluster {
-    /// The nodes, in the order of their slots.
-    pub(crate) nodes: Vec<RedisServer>,
-}
-
-impl RedisCluster {
-    /// A cluster of `count` masters that agree on the slots.
-    pub(crate) fn start(count: u16) -> Self {
-        let nodes: Vec<RedisServer> = (0..count)
-            .map(|_| {
-                RedisServer::start_with(RedisOptions {
-                    extra: ["--cluster-enabled", "yes"].map(String::from).to_vec(),
-                    ..RedisOptions::default()
-                })
-            })
-            .collect();
-        let first = nodes.first().expect("at least one node");
-        for (index, node) in (0..).zip(&nodes) {
-            let slots: Vec<String> = (0..16_384_u16)
-                .filter(|slot| u32::from(*slot) * u32::from(count) / 16_384 == index)
-                .map(|slot| slot.to_string())
-                .collect();
-            let mut words = vec!["CLUSTER", "ADDSLOTS"];
-            words.extend(slots.iter().map(String::as_str));
-            let () = node.cli(&words);
-            let () = node.cli(&["CLUSTER", "MEET", "127.0.0.1", &first.port().to_string()]);
-        }
-        let deadline = Instant::now() + READY_TIMEOUT;
-        while !nodes.iter().all(|node| agrees(node, count)) {
-            assert!(Instant::now() < deadline, "the cluster did not form");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Self { nodes }
-    }
-
-    /// A URL that names all nodes.
-    pub(crate) fn url(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(RedisServer::addr).collect();
-        format!("redis-cluster://{}", nodes.join(","))
-    }
-}
-
-fn agrees(node: &RedisServer, count: u16) -> bool {
-    let info: String = node.cli(&["CLUSTER", "INFO"]);
-    info.contains("cluster_state:ok") && info.contains(&format!("cluster_size:{count}"))
-}
-
 /// A port on 127.0.0.1 that nothing listens on now.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -13,8 +13,9 @@ use tower::{Layer, Service};
 
 use super::support::{Answer, Receiver, client, client_in, local_client, name_server, post};
 use crate::error_class::ErrorClass;
+use crate::http::egress::Egress;
 use crate::http::peer::PeerCheckLayer;
-use crate::http::{Egress, EgressPolicy, EgressRefusal, HttpClient, Request, Trust};
+use crate::http::{CONNECT_TIMEOUT, EgressPolicy, EgressRefusal, HttpClient, Request, Trust};
 
 const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
@@ -133,6 +134,19 @@ async fn a_connection_opened_in_trust_does_not_serve_others() {
     client.send(request).await.expect("trusted");
     refusal(&client, &url).await;
     assert_eq!(receiver.seen.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn the_machine_resolver_knows_the_machine_in_development() {
+    let receiver = Receiver::answering(NO_CONTENT).await;
+    let policy = EgressPolicy::default().in_development();
+    let environment = Arc::new(BTreeMap::<String, String>::new());
+    let client = HttpClient::new(policy, environment, CONNECT_TIMEOUT).expect("client");
+    for host in ["localhost", "LOCALHOST.", "hook.localhost"] {
+        let url = format!("http://{host}:{}/", receiver.address.port());
+        client.send(post(&url)).await.expect(host);
+    }
+    assert_eq!(receiver.seen.requests().len(), 3);
 }
 
 /// A connector that connects to the same place whatever it is asked for, as after a rebinding.

@@ -199,26 +199,18 @@ async fn h15_proxy_variables_are_ignored() {
     let origin = Receiver::answering(OK).await;
     let canary = Receiver::answering(OK).await;
     let proxy = format!("http://{}", canary.address);
-    for name in [
-        "HTTP_PROXY",
-        "http_proxy",
-        "ALL_PROXY",
-        "all_proxy",
-        "HTTPS_PROXY",
+    let origin_url = origin.url();
+    for names in [
+        ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"],
+        ["http_proxy", "https_proxy", "all_proxy"],
     ] {
-        for no_proxy in ["", "example.com"] {
-            let variables = [(ORIGIN, origin.url()), (name, proxy.clone())];
-            let mut variables: Vec<_> = variables.iter().map(|(k, v)| (*k, v.as_str())).collect();
-            variables.push(("NO_PROXY", no_proxy));
-            run_in_child(
-                "http::tests::protocol::h15_proxy_variables_are_ignored",
-                &variables,
-            )
-            .await;
-        }
+        let mut variables = vec![(ORIGIN, &*origin_url), ("NO_PROXY", "example.com")];
+        variables.extend(names.map(|name| (name, &*proxy)));
+        let name = "http::tests::protocol::h15_proxy_variables_are_ignored";
+        run_in_child(name, &variables).await;
     }
     assert_eq!(canary.seen.connections(), 0);
-    assert_eq!(origin.seen.requests().len(), 10);
+    assert_eq!(origin.seen.requests().len(), 2);
 }
 
 #[tokio::test]
@@ -228,7 +220,7 @@ async fn h01_a_connection_closed_in_the_pool_never_causes_a_second_request() {
         read_request(&mut stream, &seen).await;
         let _ = stream.write_all(OK.as_bytes()).await;
         // Closes about when the next request comes.
-        tokio::time::sleep(Duration::from_micros(1_000)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     })
     .await;
     let client = local_client();
@@ -320,7 +312,8 @@ async fn an_endless_answer_is_cut_off_by_size() {
         async move {
             read_request(&mut stream, &seen).await;
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
-            while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
+            let filler = vec![b'x'; 64 * 1024];
+            while stream.write_all(&filler).await.is_ok() {}
             let _ = closed.send(()).await;
         }
     })

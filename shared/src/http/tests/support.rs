@@ -142,7 +142,7 @@ pub async fn read_request(stream: &mut TcpStream, seen: &Seen) -> bool {
                 return true;
             }
         }
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = vec![0; 16 * 1024];
         match stream.read(&mut chunk).await {
             Ok(count) if count > 0 => bytes.extend_from_slice(&chunk[..count]),
             _ => return false,
@@ -208,6 +208,12 @@ fn reply(query: &[u8], answer: &Answer) -> Vec<u8> {
     reply[6] = 0;
     reply[7] = u8::try_from(addresses.len()).expect("few addresses");
     reply[8..12].fill(0);
+    if matches!(answer, Answer::NxDomain) {
+        // A start of authority that allows the answer to be reused for 60 s.
+        reply[9] = 1;
+        reply.extend_from_slice(&[0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22, 0, 0]);
+        reply.extend_from_slice(&[0, 0, 0, 60].repeat(5));
+    }
     for address in addresses {
         // The question's name, type A, class IN, 60 s, 4 bytes.
         reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);

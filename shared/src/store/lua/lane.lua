@@ -41,6 +41,10 @@ end
 
 local function waiting(lane) return call('LLEN', P .. 'ln:' .. lane) end
 
+local function put_window(lane, w)
+  call('HSET', P .. 'win', lane, string.format('%.0f|%.0f|%.0f', w.start, w.count, w.credit))
+end
+
 -- The rate window, turned if its period is over; false for a lane without a rate.
 -- credit: messages at the head that were counted already, at publish or promotion.
 local function window(lane)
@@ -49,17 +53,17 @@ local function window(lane)
   local packed = call('HGET', P .. 'win', lane)
   local start, count, credit = string.match(packed or '', '^(%d+)|(%d+)|(%d+)$')
   local w = { start = tonumber(start or now), count = tonumber(count or 0), credit = tonumber(credit or 0) }
-  if w.start > now then w.start = now end
+  if w.start > now then
+    -- The clock stepped back. Written down, or the window would start anew at every look.
+    w.start = now
+    put_window(lane, w)
+  end
   if now >= w.start + c.period then
     w.start = now
     w.credit = math.min(w.credit, c.rate, waiting(lane))
     w.count = w.credit
   end
   return w
-end
-
-local function put_window(lane, w)
-  call('HSET', P .. 'win', lane, string.format('%.0f|%.0f|%.0f', w.start, w.count, w.credit))
 end
 
 -- Counts a message at its arrival, before its push, while everything before it is counted.

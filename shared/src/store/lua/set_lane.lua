@@ -24,7 +24,8 @@ c.used = now
 put_settings(lane, c)
 local w = window(lane)
 if ARGV[8] == '1' and w then
-  w.start, w.count = now, math.min(w.credit, c.rate)
+  w.credit = math.min(w.credit, c.rate)
+  w.start, w.count = now, w.credit
   put_window(lane, w)
 end
 wake_lane(lane)

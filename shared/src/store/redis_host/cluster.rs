@@ -18,6 +18,8 @@ use crate::store::host::HostError;
 
 /// Least time between two looks at the slots.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Time one node has to tell the slots.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for one look at the slots, over all nodes that are asked.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -36,6 +38,8 @@ struct Map {
     /// Whether nothing has shown that it is out of date.
     is_current: bool,
     looked_at: Option<Instant>,
+    /// How far the order of asking is rotated.
+    turn: usize,
 }
 
 /// One line of `CLUSTER SLOTS`: the slots and the master's host and port.
@@ -54,14 +58,17 @@ impl Cluster {
         }
     }
 
-    /// The master that owns the slot of `key`.
+    /// The master that owns the slot of `key`, by the last map that could be had.
     pub(super) async fn owner(&self, key: &[u8]) -> Result<Arc<Node>, HostError> {
         let mut map = self.map.lock().await;
-        self.refresh(&mut map).await?;
-        map.owners
-            .get(&Slot::for_key(key))
-            .cloned()
-            .ok_or_else(|| HostError::RetryLater("no node is known for this slot".to_owned()))
+        let refreshed = self.refresh(&mut map).await;
+        match map.owners.get(&Slot::for_key(key)) {
+            Some(owner) => Ok(Arc::clone(owner)),
+            None => Err(refreshed.err().map_or_else(
+                || HostError::RetryLater("no node is known for this slot".to_owned()),
+                HostError::from,
+            )),
+        }
     }
 
     /// All masters that own slots.
@@ -81,27 +88,33 @@ impl Cluster {
         self.map.lock().await.is_current = false;
     }
 
-    /// Asks the known nodes, then the seeds, until one answers.
+    /// Asks one node after the other until one answers, each time another one first, so that a
+    /// node with an old view of the cluster is not believed for ever.
     async fn refresh(&self, map: &mut Map) -> Result<(), ConnectError> {
         let is_early = map.looked_at.is_some_and(|at| at.elapsed() < LOOK_PAUSE);
         if map.is_current || is_early {
             return Ok(());
         }
-        let known: Vec<Arc<Node>> = map.nodes.values().cloned().collect();
-        let seeds = self.seeds.iter().map(|seed| self.node(seed.clone()));
-        let mut failure = ConnectError::Url("no server is named".to_owned());
+        let mut candidates: Vec<Arc<Node>> = map.nodes.values().cloned().collect();
+        map.turn = (map.turn + 1) % candidates.len().max(1);
+        candidates.rotate_left(map.turn);
+        candidates.extend(self.seeds.iter().map(|seed| self.node(seed.clone())));
         let deadline = Instant::now() + LOOK_TIMEOUT;
-        for node in known.into_iter().chain(seeds) {
-            let server = node.link.name();
-            let after = LOOK_TIMEOUT;
-            let silent = ConnectError::Silent { server, after };
-            match tokio::time::timeout_at(deadline, ask(&node)).await {
+        let mut failure = ConnectError::Url("no server is named".to_owned());
+        for node in candidates {
+            let until = deadline.min(Instant::now() + NODE_TIMEOUT);
+            match tokio::time::timeout_at(until, ask(&node)).await {
                 Ok(Ok(ranges)) => {
                     self.draw(map, ranges);
                     return Ok(());
                 }
                 Ok(Err(error)) => failure = error,
-                Err(_) => failure = silent,
+                Err(_) => {
+                    failure = ConnectError::Silent {
+                        server: node.link.name(),
+                        after: NODE_TIMEOUT,
+                    }
+                }
             }
         }
         map.looked_at = Some(Instant::now());

@@ -147,7 +147,8 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 fn tls_connector(options: &RedisOptions) -> io::Result<TlsConnector> {
-    let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    let public = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
+    let mut roots: RootCertStore = public.collect();
     if let Some(pem) = &options.certificate_authorities {
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(io::Error::other)?;

@@ -156,3 +156,77 @@ fn full_text(error: &ServerError) -> String {
 fn bounded(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> ServerError {
+        let line = format!("-{line}\r\n");
+        match redis::parse_redis_value(line.as_bytes()) {
+            Ok(redis::Value::ServerError(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_refusal_for_now_is_told_apart_from_a_fault() {
+        for code in RETRY_LATER {
+            let plain = refusal(&format!("{code} some text"));
+            assert!(
+                matches!(classify(&plain), HostError::RetryLater(_)),
+                "{code}"
+            );
+            let in_script = refusal(&format!(
+                "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -{code} x"
+            ));
+            assert!(
+                matches!(classify(&in_script), HostError::RetryLater(_)),
+                "{code}"
+            );
+            assert_eq!(is_wrong_server(&plain), WRONG_SERVER.contains(&code));
+        }
+        let foreign = "ERR Error running script: Script attempted to access a non local key in a \
+                       cluster node";
+        assert!(matches!(
+            classify(&refusal(foreign)),
+            HostError::RetryLater(_)
+        ));
+        assert!(is_wrong_server(&refusal(foreign)));
+        for fault in [
+            "ERR syntax error",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "NOPERM this user has no permissions",
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "BUSYGROUP Consumer Group name already exists",
+            "BUSYKEY Target key name already exists.",
+            "ERR value is not an integer, see BUSY and OOM",
+            "NOSCRIPT No matching script. Please use EVAL.",
+        ] {
+            let error = refusal(fault);
+            assert!(matches!(classify(&error), HostError::Fault(_)), "{fault}");
+            assert!(!is_wrong_server(&error), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_full_store_is_full_also_inside_a_script_of_redis_6_2() {
+        for full in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command \
+             not allowed when used memory > 'maxmemory'.",
+        ] {
+            assert!(
+                matches!(classify(&refusal(full)), HostError::Full(_)),
+                "{full}"
+            );
+        }
+    }
+
+    #[test]
+    fn f18_a_password_that_the_server_repeats_is_cut_out() {
+        let error = refusal("ERR unknown command, with args beginning with: 'hunter2'").into();
+        let error = ConnectError::from_login("h:1", Some("hunter2"), &error);
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

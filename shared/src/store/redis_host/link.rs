@@ -94,6 +94,7 @@ impl Link {
         self.attempts.fetch_add(1, Ordering::AcqRel);
         match opened {
             Ok(live) => {
+                tracing::debug!(server = %self.name(), "connected to redis");
                 state.opened = Instant::now();
                 state.failure = None;
                 state.live = Some(live.clone());

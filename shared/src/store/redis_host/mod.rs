@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 
 use self::cluster::Cluster;
 use self::link::{Link, Place};
@@ -104,11 +104,8 @@ impl RedisHost {
         match &self.topology {
             Topology::One(node) => Ok(vec![node.facts().await?]),
             Topology::Cluster(cluster) => {
-                let mut facts = Vec::new();
-                for master in cluster.masters().await? {
-                    facts.push(master.facts().await?);
-                }
-                Ok(facts)
+                let masters = cluster.masters().await?;
+                try_join_all(masters.iter().map(|master| master.facts())).await
             }
         }
     }

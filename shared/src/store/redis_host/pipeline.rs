@@ -97,13 +97,12 @@ fn assign(sent: &[bool], answers: RedisResult<Vec<Value>>) -> Vec<Answer> {
         Err(error) => (Vec::new(), lost(&error)),
     };
     let mut values = values.into_iter();
+    let mut next = || {
+        let value = values.next();
+        value.map_or_else(|| Answer::Lost(loss.clone()), Answer::Value)
+    };
     sent.iter()
-        .map(|&sent| match sent {
-            false => Answer::Empty,
-            true => values
-                .next()
-                .map_or_else(|| Answer::Lost(loss.clone()), Answer::Value),
-        })
+        .map(|&sent| if sent { next() } else { Answer::Empty })
         .collect()
 }
 

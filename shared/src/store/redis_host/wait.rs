@@ -14,6 +14,8 @@ use crate::store::host::HostError;
 const IDLE_MAX: usize = 16;
 /// Shortest wait: Redis takes 0 for "without end".
 const WAIT_MIN: Duration = Duration::from_millis(1);
+/// Longest wait; a longer one ends after this without a token.
+const WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The connections for waits to one server. A wait that is dropped closes its connection, so that
 /// Redis gives no token to a waiter that is gone.
@@ -42,7 +44,8 @@ impl Waiters {
 
     async fn pop(&self, link: &Link, key: &[u8], timeout: Duration) -> Result<bool, HostError> {
         let live = link.get().await?;
-        let seconds = timeout.max(WAIT_MIN).as_secs_f64();
+        let timeout = timeout.clamp(WAIT_MIN, WAIT_MAX);
+        let seconds = timeout.as_secs_f64();
         let mut command = redis::cmd("BLPOP");
         command.arg(key).arg(format!("{seconds:.3}"));
         let mut connection = live.connection.clone();
