@@ -62,7 +62,7 @@ pub(super) fn check(
     let url = Url::parse(destination.as_str())
         .map_err(|error| ApiError::Invalid(format!("invalid destination url: {error}")))?;
     egress
-        .check_url(&url, egress.egress(&url, environment))
+        .check_destination(&url, environment)
         .map_err(|refusal| ApiError::Invalid(refusal.publish_error()))?;
     Ok(destination)
 }

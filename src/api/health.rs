@@ -73,7 +73,11 @@ pub(super) async fn readyz(State(api): State<Shared>) -> (StatusCode, Json<Value
 async fn ask(store: &Store) -> Result<(), &'static str> {
     store.ping().await.map_err(|error| reason(&error))?;
     let count = store.shards().count();
-    match store.agree_on_shards(count).await.map_err(|error| reason(&error))? {
+    match store
+        .agree_on_shards(count)
+        .await
+        .map_err(|error| reason(&error))?
+    {
         agreed if agreed == count => Ok(()),
         _ => Err("it was made with another number of shards"),
     }

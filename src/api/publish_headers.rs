@@ -9,7 +9,6 @@ use hookstash_shared::headers::{HeaderSource, Headers, is_reserved};
 use hookstash_shared::message::{
     DedupId, Destination, NewMessage, NewMessageBuilder, RedactField, RetryDelay, When,
 };
-use hookstash_shared::retry::expression::Expression;
 use hookstash_shared::{boolean, duration};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderName};
@@ -234,9 +233,8 @@ fn read_unix_seconds(name: &str, values: &[Vec<u8>]) -> Result<u64, ApiError> {
 }
 
 fn read_expression(name: &str, values: &[Vec<u8>]) -> Result<RetryDelay, ApiError> {
-    let text = text(name, values)?;
-    Expression::parse(text).map_err(|error| ApiError::invalid(&canonical(name), error))?;
-    Ok(RetryDelay::checked(text))
+    RetryDelay::parse(text(name, values)?)
+        .map_err(|error| ApiError::invalid(&canonical(name), error))
 }
 
 fn read_redact(name: &str, values: &[Vec<u8>]) -> Result<Vec<RedactField>, ApiError> {
