@@ -1,0 +1,291 @@
+//! `/v2/dlq`: messages that failed for good. A dead letter's id is its message's id.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use hookstash_shared::message::{Envelope, LastResponse, LoggedEvent, MessageId};
+use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::{DeadLetter, DlqCursor, Redriven};
+use http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::message_view::{Object, put, put_body, put_headers, view};
+use super::{Api, Shared, body, id_in, publish_headers, query};
+
+/// Entries of a page, by default and at most.
+const PAGE_MAX: usize = 100;
+/// A page ends early once its entries hold this many bytes; its cursor goes on from there.
+const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How often a redrive with an unclear answer is sent, and the pause in between.
+const REDRIVE_TRIES: u32 = 5;
+const REDRIVE_PAUSE: Duration = Duration::from_millis(200);
+/// Filters of the protocol that are not built yet: ignoring one would list what was not asked for.
+const FILTERS_NOT_BUILT: [&str; 17] = [
+    "messageId",
+    "messageIds",
+    "dlqIds",
+    "url",
+    "topicName",
+    "urlGroup",
+    "queueName",
+    "scheduleId",
+    "callerIp",
+    "callerIP",
+    "label",
+    "flowControlKey",
+    "fromDate",
+    "toDate",
+    "responseStatus",
+    "order",
+    "trimBody",
+];
+
+/// One page, newest first.
+pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+    let (cursor, count) = read_page(uri.query())?;
+    let page = api.state.store.dead_letters(cursor.as_ref(), count).await?;
+    let mut next = page.cursor;
+    let mut shown = Vec::with_capacity(page.letters.len());
+    let mut bytes = 0;
+    for letter in page.letters {
+        if bytes >= PAGE_BYTES_MAX {
+            break;
+        }
+        let at = DlqCursor {
+            died_ms: letter.died_ms,
+            id: letter.id,
+        };
+        let Some(letter) = whole(&api, letter).await? else {
+            continue;
+        };
+        bytes += letter.envelope.len() + letter.response.len();
+        shown.push(Value::Object(show(&api, &letter).await?));
+        if bytes >= PAGE_BYTES_MAX {
+            next = Some(at);
+        }
+    }
+    let mut object = Object::new();
+    put(&mut object, "messages", Some(shown));
+    put(
+        &mut object,
+        "cursor",
+        next.map(|at| format!("{}-{}", at.died_ms, at.id)),
+    );
+    Ok(Json(object))
+}
+
+/// One dead letter.
+pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+    let letter = find(&api, id_in(&uri)).await?;
+    Ok(Json(show(&api, &letter).await?))
+}
+
+/// Deletes one for good.
+pub(super) async fn delete(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
+    let id = id_in(&uri);
+    let not_found = || ApiError::no_such_dead_letter(id);
+    let parsed: MessageId = id.parse().map_err(|_| not_found())?;
+    if api.state.store.delete_dead_letter(&parsed).await? {
+        Ok(Json(json!({ "deleted": 1 })))
+    } else {
+        Err(not_found())
+    }
+}
+
+/// Sends one again, as a new message with a fresh budget of retries.
+pub(super) async fn redrive(
+    State(api): State<Shared>,
+    uri: Uri,
+    request: Request,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let option = publish_headers::first_option(request.headers());
+    body::discard(request).await;
+    if let Some(name) = option {
+        return Err(ApiError::not_built(&format!("{name} on a retry")));
+    }
+    let id = id_in(&uri);
+    let letter = find(&api, id).await?;
+    let gone = || ApiError::Gone(format!("the stored message {} cannot be read", letter.id));
+    let mut envelope = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
+    let event = LoggedEvent::of(&envelope.header).encode();
+    envelope.header.body_of = Some(letter.id.to_string());
+    let shared = envelope.encode().map_err(|_| gone())?;
+    let new = MessageId::new(
+        letter.id.shard(),
+        api.state.clock.now_ms(),
+        &*api.state.random,
+    );
+    let mut tries = 1;
+    let redriven = loop {
+        let store = &api.state.store;
+        match store
+            .redrive(&letter.id, &new, shared.clone(), event.clone())
+            .await
+        {
+            Err(HostError::Lost(_) | HostError::RetryLater(_)) if tries < REDRIVE_TRIES => {
+                tries += 1;
+                tokio::time::sleep(REDRIVE_PAUSE).await;
+            }
+            answer => break answer?,
+        }
+    };
+    match redriven {
+        Redriven::Accepted => Ok((StatusCode::CREATED, Json(json!({ "messageId": new })))),
+        Redriven::Gone => Err(gone()),
+        Redriven::None => Err(ApiError::no_such_dead_letter(id)),
+    }
+}
+
+/// Cursor and size of the page that a query asks for.
+fn read_page(query: Option<&str>) -> Result<(Option<DlqCursor>, usize), ApiError> {
+    let (mut cursor, mut count) = (None, PAGE_MAX);
+    for (key, value) in query::pairs(query) {
+        match key.as_ref() {
+            "cursor" if value.is_empty() => {}
+            "cursor" => cursor = Some(read_cursor(&value)?),
+            "count" => match value.parse() {
+                Ok(wanted) if wanted > 0 => count = PAGE_MAX.min(wanted),
+                _ => {
+                    return Err(ApiError::invalid(
+                        "count",
+                        "expected a number from 1 to 100",
+                    ));
+                }
+            },
+            known if FILTERS_NOT_BUILT.contains(&known) => {
+                return Err(ApiError::not_built(&format!("the filter {known}")));
+            }
+            _ => return Err(ApiError::invalid("filter", format!("{key:?} is not one"))),
+        }
+    }
+    Ok((cursor, count))
+}
+
+/// A cursor is the last entry's time of death and id.
+fn read_cursor(text: &str) -> Result<DlqCursor, ApiError> {
+    let read = || {
+        let (died_ms, id) = text.split_once('-')?;
+        Some(DlqCursor {
+            died_ms: died_ms.parse().ok()?,
+            id: id.parse().ok()?,
+        })
+    };
+    read().ok_or_else(|| ApiError::invalid("cursor", "use the one that the last page returned"))
+}
+
+async fn find(api: &Api, id: &str) -> Result<DeadLetter, ApiError> {
+    let not_found = || ApiError::no_such_dead_letter(id);
+    let parsed: MessageId = id.parse().map_err(|_| not_found())?;
+    api.state
+        .store
+        .dead_letter(&parsed)
+        .await?
+        .ok_or_else(not_found)
+}
+
+/// The letter with its whole envelope; `None` when it has gone in between.
+async fn whole(api: &Api, letter: DeadLetter) -> Result<Option<DeadLetter>, HostError> {
+    if letter.is_cut {
+        api.state.store.dead_letter(&letter.id).await
+    } else {
+        Ok(Some(letter))
+    }
+}
+
+/// The message with what became of it.
+async fn show(api: &Api, letter: &DeadLetter) -> Result<Object, ApiError> {
+    let response = LastResponse::decode(&letter.response).ok();
+    let mut object = match Envelope::decode(&letter.envelope) {
+        Ok(envelope) => {
+            let is_shared = letter
+                .record
+                .as_ref()
+                .is_some_and(|record| record.body_key.is_some());
+            let body = if is_shared {
+                shared_body(api, &letter.id).await?
+            } else {
+                None
+            };
+            view(&letter.id, &envelope.header, &body.unwrap_or(envelope.body))
+        }
+        Err(_) => unreadable(&letter.id),
+    };
+    put(&mut object, "dlqId", Some(letter.id));
+    put(&mut object, "diedAt", Some(letter.died_ms));
+    put(
+        &mut object,
+        "responseStatus",
+        Some(response.as_ref().map_or(0, LastResponse::status)),
+    );
+    if let Some(response) = response {
+        put_headers(&mut object, "responseHeader", response.headers(), &[]);
+        put_body(
+            &mut object,
+            ["responseBody", "responseBodyBase64"],
+            response.body(),
+            false,
+        );
+        put(
+            &mut object,
+            "error",
+            Some(response.error()).filter(|error| !error.is_empty()),
+        );
+        put(&mut object, "errorClass", response.class());
+    }
+    Ok(object)
+}
+
+async fn shared_body(api: &Api, id: &MessageId) -> Result<Option<bytes::Bytes>, ApiError> {
+    let stored = api.state.store.message(id).await?;
+    let shared = stored.and_then(|stored| stored.shared_body);
+    Ok(shared
+        .and_then(|shared| Envelope::decode(&shared).ok())
+        .map(|shared| shared.body))
+}
+
+/// An entry whose envelope is missing: the fields that clients rely on.
+fn unreadable(id: &MessageId) -> Object {
+    let mut object = Object::new();
+    put(&mut object, "messageId", Some(id));
+    put(&mut object, "url", Some(""));
+    put(&mut object, "method", Some("POST"));
+    put(&mut object, "maxRetries", Some(0));
+    put(&mut object, "notBefore", Some(id.created_ms()));
+    put(&mut object, "createdAt", Some(id.created_ms()));
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_asked_for_by_cursor_and_count_only() {
+        let cursor = "7-msg_00000000000000000000000000000";
+        assert!(read_page(Some(&format!("cursor={cursor}0"))).is_err());
+        let (at, count) =
+            read_page(Some("cursor=7-msg_0000000000000000000000000000&count=5")).unwrap();
+        assert_eq!((at.unwrap().died_ms, count), (7, 5));
+        assert_eq!(read_page(None).unwrap(), (None, 100));
+        assert_eq!(
+            read_page(Some("cursor=&count=1000&qstash_token=t")).unwrap(),
+            (None, 100)
+        );
+        for (query, status) in [
+            ("count=0", "invalid count"),
+            ("count=-1", "invalid count"),
+            ("cursor=x", "invalid cursor"),
+            ("labeel=x", "invalid filter: \"labeel\""),
+            ("label=x", "the filter label is not supported"),
+            (
+                "responseStatus=500",
+                "the filter responseStatus is not supported",
+            ),
+        ] {
+            let error = read_page(Some(query)).unwrap_err().to_string();
+            assert!(error.starts_with(status), "{query}: {error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Every refusal of the front door: its status and its text, in one table.
+//!
+//! SDK users match on these texts, so the known ones are the cloud's, byte for byte. No text
+//! repeats a body, a header's value or a secret.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use hookstash_producer::publish::PublishError;
+use hookstash_shared::message::NewMessageError;
+use hookstash_shared::store::host::HostError;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::json;
+
+/// When a client may try again after a 503, in seconds: a restart of Redis takes about as long.
+const RETRY_AFTER_S: u16 = 5;
+/// Longest text of the caller's that an error repeats, in bytes.
+const ECHO_BYTES_MAX: usize = 200;
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    /// No token, or another one.
+    #[error("unable to authenticate: invalid token")]
+    Token,
+    /// The request is wrong; the text names the field at fault.
+    #[error("{0}")]
+    Invalid(String),
+    /// What the path names does not exist.
+    #[error("{0} not found")]
+    NotFound(String),
+    /// No resource has this path.
+    #[error("no such path: {0} (this API begins with /v2 at the root of the server)")]
+    Path(String),
+    /// The resource does not take this method.
+    #[error("method {0} is not allowed here")]
+    Method(Method),
+    /// The body did not come in time.
+    #[error("the request body did not arrive within {} seconds", .0.as_secs())]
+    BodyTimeout(Duration),
+    /// The connection broke, or the body's framing is wrong.
+    #[error("the request body could not be read")]
+    BodyRead,
+    /// The state of the server does not allow it.
+    #[error("{0}")]
+    Conflict(String),
+    /// What the path names has lost what is needed.
+    #[error("{0}")]
+    Gone(String),
+    /// The body is too large. Clients match on the phrase.
+    #[error("quota maxMessageSize exceeded: the limit is {0} bytes")]
+    TooLarge(usize),
+    /// Part of the protocol, but not of this server.
+    #[error("{0} is not supported by this server yet")]
+    NotBuilt(String),
+    /// Nothing was done; the same request can be sent again.
+    #[error("{0}; nothing was changed, sending the request again is safe")]
+    Unavailable(&'static str),
+    /// It is not known whether it was done.
+    #[error("{0}")]
+    Unknown(String),
+    /// Our own fault.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+}
+
+impl ApiError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Invalid(_) | Self::BodyRead => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) | Self::Path(_) => StatusCode::NOT_FOUND,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Gone(_) => StatusCode::GONE,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::NotBuilt(_) => StatusCode::NOT_IMPLEMENTED,
+            Self::Unavailable(_) | Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// A setting called `name` has a wrong value.
+    pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> Self {
+        Self::Invalid(format!("invalid {name}: {why}"))
+    }
+
+    /// `what` (a header, a path) belongs to a part of the protocol that does not exist here.
+    pub(super) fn not_built(what: &str) -> Self {
+        Self::NotBuilt(echo(what).to_owned())
+    }
+
+    pub(super) fn no_such_path(path: &str) -> Self {
+        Self::Path(echo(path).to_owned())
+    }
+
+    pub(super) fn no_such_message(id: &str) -> Self {
+        Self::NotFound(format!("message {}", echo(id)))
+    }
+
+    pub(super) fn no_such_dead_letter(id: &str) -> Self {
+        Self::NotFound(format!("dlq message {}", echo(id)))
+    }
+
+    /// A publish that did not end in "accepted". `has_dedup_id` decides whether a repeat is safe
+    /// when its outcome is unknown.
+    pub(super) fn of_publish(error: &PublishError, has_dedup_id: bool) -> Self {
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "a publish was not accepted"
+        );
+        match error {
+            PublishError::NotAccepted(source) => Self::of_store(source),
+            PublishError::Unknown { id, .. } => {
+                let advice = if has_dedup_id {
+                    "sending it again is safe, because it has a deduplication id"
+                } else {
+                    "sending it again may deliver it twice: only a deduplication id makes a \
+                     repeat safe"
+                };
+                Self::Unknown(format!(
+                    "it is unknown whether message {id} was accepted; {advice}"
+                ))
+            }
+            PublishError::Envelope(_) => Self::Internal("the message cannot be stored"),
+        }
+    }
+
+    /// What the store's refusal means to a caller whose request may be repeated.
+    fn of_store(error: &HostError) -> Self {
+        match error {
+            HostError::Full(_) => Self::Unavailable("the store is full"),
+            HostError::RetryLater(_) => Self::Unavailable("the store cannot be reached or written"),
+            HostError::Lost(_) => {
+                Self::Unknown("the store did not answer: the outcome is unknown".to_owned())
+            }
+            HostError::Fault(_) => Self::Internal("the store refused the command"),
+        }
+    }
+}
+
+/// The beginning of a text from the request.
+fn echo(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(ECHO_BYTES_MAX))
+        .unwrap_or_default()
+}
+
+impl From<HostError> for ApiError {
+    fn from(error: HostError) -> Self {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the store failed a request"
+        );
+        Self::of_store(&error)
+    }
+}
+
+impl From<NewMessageError> for ApiError {
+    fn from(error: NewMessageError) -> Self {
+        match error {
+            NewMessageError::BodyTooLarge { max, .. } => Self::TooLarge(max),
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut response = (status, Json(json!({ "error": self.to_string() }))).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let seconds = HeaderValue::from(RETRY_AFTER_S);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}

@@ -1,0 +1,129 @@
+//! The HTTP front door: the `QStash` v2 protocol, one file for each resource.
+//!
+//! [`router`] answers requests, [`serve`] puts it behind a listener. Every refusal is one JSON
+//! object with an `error`; which refusal has which status and text stands in `error` alone.
+
+mod auth;
+mod base_path;
+mod body;
+mod canonical;
+mod destination;
+mod dlq;
+mod error;
+mod health;
+mod keys;
+mod message_view;
+mod messages;
+mod not_built;
+mod publish;
+mod publish_headers;
+mod query;
+mod serve;
+mod trace;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+use hookstash_producer::publish::Publisher;
+use hookstash_shared::clock::Clock;
+use hookstash_shared::environment::Environment;
+use hookstash_shared::http::EgressPolicy;
+use hookstash_shared::message::Limits;
+use hookstash_shared::random::Random;
+use hookstash_shared::signing::SigningKeys;
+use hookstash_shared::store::Store;
+use secrecy::SecretString;
+use tower::Layer as _;
+
+use body::BodyBudget;
+use error::ApiError;
+
+pub use health::Readiness;
+pub use serve::serve;
+
+/// What the front door works with. Everything in it is shared with the rest of the process.
+#[derive(Clone)]
+pub struct ApiState {
+    /// Puts messages into the store.
+    pub publisher: Publisher,
+    /// The same store, for reading, cancelling and redriving.
+    pub store: Store,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Draws ids.
+    pub random: Arc<dyn Random>,
+    /// What this installation allows a message to be.
+    pub limits: Limits,
+    /// The token that every request under `/v2` must carry.
+    pub token: SecretString,
+    /// The signing keys as `/v2/keys` shows them; `None` when deliveries are not signed.
+    pub keys: Option<SigningKeys>,
+    /// Which destinations are refused at once.
+    pub egress: EgressPolicy,
+    /// Where the policy reads the application's own origin.
+    pub environment: Arc<dyn Environment>,
+    /// What other parts of the process say about their readiness.
+    pub readiness: Readiness,
+}
+
+/// The state of one router.
+struct Api {
+    state: ApiState,
+    bodies: BodyBudget,
+}
+
+/// The state as handlers are given it.
+type Shared = Arc<Api>;
+
+/// Answers the protocol under `/v2`, and `/healthz` and `/readyz` without a token. A handler that
+/// wants the caller's address finds it in the extension that [`serve`] sets.
+pub fn router(state: ApiState) -> Router {
+    let bodies = BodyBudget::new();
+    let shared: Shared = Arc::new(Api { state, bodies });
+    let protocol = Router::new()
+        .route("/v2/publish/{*destination}", post(publish::publish))
+        .route(
+            "/v2/messages/{id}",
+            get(messages::get).delete(messages::cancel),
+        )
+        .route("/v2/dlq", get(dlq::list).delete(not_built::answer))
+        .route("/v2/dlq/{id}", get(dlq::get).delete(dlq::delete))
+        .route("/v2/dlq/retry", post(not_built::answer))
+        .route("/v2/dlq/retry/{id}", post(dlq::redrive))
+        .route("/v2/keys", get(keys::get))
+        .route("/v2/keys/rotate", post(keys::rotate))
+        .route("/v2/rotate", post(keys::rotate))
+        .merge(not_built::routes())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            auth::require_token,
+        ));
+    let all = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .method_not_allowed_fallback(method_not_allowed)
+        .merge(protocol)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            trace::record,
+        ))
+        .with_state(shared);
+    Router::new().fallback_service(middleware::map_request(base_path::repair).layer(all))
+}
+
+async fn not_found(uri: http::Uri) -> ApiError {
+    ApiError::no_such_path(uri.path())
+}
+
+async fn method_not_allowed(method: http::Method) -> ApiError {
+    ApiError::Method(method)
+}
+
+/// The last segment of a path: the id of what it names. Ids need no decoding.
+fn id_in(uri: &http::Uri) -> &str {
+    uri.path().rsplit('/').next().unwrap_or_default()
+}

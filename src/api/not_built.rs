@@ -1,0 +1,50 @@
+//! Resources of the protocol that this server does not have. They say so: a request that were
+//! accepted and dropped would be worse than a refusal.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::any;
+
+use super::error::ApiError;
+use super::{Shared, body};
+
+/// Resources with everything under them. Go clients write `Schedules`.
+const RESOURCES: [&str; 16] = [
+    "batch",
+    "enqueue",
+    "events",
+    "flowControl",
+    "globalParallelism",
+    "llm",
+    "logs",
+    "messages",
+    "notify",
+    "queues",
+    "schedules",
+    "Schedules",
+    "topics",
+    "wait",
+    "waiters",
+    "workflows",
+];
+
+/// The routes of all of them.
+pub(super) fn routes() -> Router<Shared> {
+    RESOURCES.into_iter().fold(Router::new(), |router, name| {
+        let router = router.route(&format!("/v2/{name}"), any(answer));
+        match name {
+            // What lies under it exists.
+            "messages" => router,
+            _ => router.route(&format!("/v2/{name}/{{*rest}}"), any(answer)),
+        }
+    })
+}
+
+/// Refuses by naming method and resource.
+pub(super) async fn answer(request: Request) -> ApiError {
+    let path: String = request.uri().path().split_inclusive('/').take(4).collect();
+    let path = path.strip_suffix('/').unwrap_or(&path);
+    let refusal = ApiError::not_built(&format!("{} {path}", request.method()));
+    body::discard(request).await;
+    refusal
+}

@@ -1,0 +1,3 @@
+//! What the `hookstash` program is made of, so that its tests can start parts of it by themselves.
+
+pub mod api;
