@@ -10,7 +10,7 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
-mod equipment;
 mod differential;
+mod equipment;
 mod redis_host;
 mod support;

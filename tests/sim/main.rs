@@ -47,7 +47,10 @@ fn the_laws_hold_on_every_seed() {
         .map(|half| {
             let seeds: Vec<u64> = seeds.clone().filter(|seed| seed % 2 == half).collect();
             std::thread::spawn(move || {
-                seeds.into_iter().map(|seed| (seed, play(seed))).find(|(_, (broken, _))| !broken.is_empty())
+                seeds
+                    .into_iter()
+                    .map(|seed| (seed, play(seed)))
+                    .find(|(_, (broken, _))| !broken.is_empty())
             })
         })
         .into_iter()
@@ -55,7 +58,10 @@ fn the_laws_hold_on_every_seed() {
         .collect();
     if let Some((seed, (broken, trace))) = halves.into_iter().flatten().next() {
         if let Some(part) = word("SIM_GREP") {
-            trace.iter().filter(|line| line.contains(&part)).for_each(|line| println!("{line}"));
+            trace
+                .iter()
+                .filter(|line| line.contains(&part))
+                .for_each(|line| println!("{line}"));
         }
         let shown = trace.len().saturating_sub(TRACE_SHOWN);
         panic!(
