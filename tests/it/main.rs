@@ -10,7 +10,20 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod both_hosts;
 mod differential;
 mod equipment;
 mod redis_host;
 mod support;
+
+#[expect(
+    dead_code,
+    reason = "the simulation has more to it than is played here"
+)]
+#[path = "../sim"]
+mod sim {
+    pub(crate) mod laws;
+    pub(crate) mod observer;
+    pub(crate) mod view;
+    pub(crate) mod world;
+}
