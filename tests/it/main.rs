@@ -12,3 +12,7 @@
 
 mod redis_host;
 mod support;
+mod worker_delivery;
+mod worker_ending;
+mod worker_healing;
+mod worker_load;
