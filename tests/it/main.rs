@@ -15,6 +15,10 @@ mod differential;
 mod equipment;
 mod redis_host;
 mod support;
+mod worker_delivery;
+mod worker_ending;
+mod worker_healing;
+mod worker_load;
 
 #[expect(
     dead_code,
