@@ -10,6 +10,16 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod api_bodies;
+mod api_dead_letters;
+mod api_delays;
+mod api_destinations;
+mod api_headers;
+mod api_health;
+mod api_messages;
+mod api_outages;
+mod api_publish;
+mod api_refusals;
 mod equipment;
 mod redis_host;
 mod support;

@@ -4,6 +4,7 @@
     reason = "equipment is complete before every part of it has a test that uses it"
 )]
 
+pub(crate) mod front_door;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
