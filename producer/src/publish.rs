@@ -69,7 +69,11 @@ struct Item {
 impl Publisher {
     /// A publisher into `store`.
     pub fn new(store: Store, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
-        Self { store, clock, random }
+        Self {
+            store,
+            clock,
+            random,
+        }
     }
 
     /// A new id in the shard where `message` belongs.
@@ -88,7 +92,10 @@ impl Publisher {
         let id = self.id_for(&message);
         let mut results = self.publish_many(vec![(id, message)], patience).await;
         results.pop().unwrap_or_else(|| {
-            Err(PublishError::Unknown { id, source: HostError::Lost("no result".to_owned()) })
+            Err(PublishError::Unknown {
+                id,
+                source: HostError::Lost("no result".to_owned()),
+            })
         })
     }
 
@@ -105,7 +112,11 @@ impl Publisher {
         let total = messages.len();
         for (index, (id, message)) in messages.into_iter().enumerate() {
             match Enqueue::new(id, message) {
-                Ok(message) => items.push(Item { message, may_be_stored: false, result: None }),
+                Ok(message) => items.push(Item {
+                    message,
+                    may_be_stored: false,
+                    result: None,
+                }),
                 Err(error) => drop(refused.insert(index, error)),
             }
         }
@@ -144,7 +155,10 @@ impl Publisher {
     async fn send_once(&self, items: &mut [Item], is_last: bool) {
         let mut by_shard: BTreeMap<Shard, Vec<&mut Item>> = BTreeMap::new();
         for item in items.iter_mut().filter(|item| item.result.is_none()) {
-            by_shard.entry(item.message.id.shard()).or_default().push(item);
+            by_shard
+                .entry(item.message.id.shard())
+                .or_default()
+                .push(item);
         }
         for (shard, mut items) in by_shard {
             for batch in batches(&mut items) {
@@ -162,8 +176,14 @@ impl Publisher {
 impl Item {
     fn take(&mut self, answer: Result<Accepted, HostError>, is_last: bool) {
         self.result = match answer {
-            Ok(Accepted::Message(id)) => Some(Ok(Published { id, is_duplicate: false })),
-            Ok(Accepted::Duplicate(id)) => Some(Ok(Published { id, is_duplicate: true })),
+            Ok(Accepted::Message(id)) => Some(Ok(Published {
+                id,
+                is_duplicate: false,
+            })),
+            Ok(Accepted::Duplicate(id)) => Some(Ok(Published {
+                id,
+                is_duplicate: true,
+            })),
             Err(error) => {
                 self.may_be_stored |= matches!(error, HostError::Lost(_));
                 let may_change = matches!(error, HostError::Lost(_) | HostError::RetryLater(_));
@@ -174,7 +194,10 @@ impl Item {
 
     fn failure(&self, source: HostError) -> PublishError {
         if self.may_be_stored {
-            PublishError::Unknown { id: self.message.id, source }
+            PublishError::Unknown {
+                id: self.message.id,
+                source,
+            }
         } else {
             PublishError::NotAccepted(source)
         }

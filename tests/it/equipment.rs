@@ -20,13 +20,13 @@ async fn the_receiver_records_requests_as_they_came() {
         Answer::ok(),
     ]);
     let mut stream = TcpStream::connect(receiver.addr()).await.expect("connect");
-    let requests = "POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-One: 1\r\nx-two:  2 \r\nContent-Length: 3\r\n\r\n\
+    let sent = "POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-One: 1\r\nx-two:  2 \r\nContent-Length: 3\r\n\r\n\
                     \x00\r\nPUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
-    stream.write_all(requests.as_bytes()).await.expect("write");
-    let received = receiver.wait_for(2, SOON).await;
-    assert_eq!(received[0].method, "POST");
-    assert_eq!(received[0].path, "/a?b=c");
-    let headers: Vec<(&str, &str)> = received[0]
+    stream.write_all(sent.as_bytes()).await.expect("write");
+    let requests = receiver.wait_for(2, SOON).await;
+    assert_eq!(requests[0].method, "POST");
+    assert_eq!(requests[0].path, "/a?b=c");
+    let headers: Vec<(&str, &str)> = requests[0]
         .headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
@@ -38,9 +38,9 @@ async fn the_receiver_records_requests_as_they_came() {
         ("Content-Length", "3"),
     ];
     assert_eq!(headers, wanted);
-    assert_eq!(received[0].body, b"\x00\r\n");
-    assert_eq!(received[1].text(), "abc");
-    assert_eq!(received[1].header("TRANSFER-ENCODING"), Some("chunked"));
+    assert_eq!(requests[0].body, b"\x00\r\n");
+    assert_eq!(requests[1].text(), "abc");
+    assert_eq!(requests[1].header("TRANSFER-ENCODING"), Some("chunked"));
     assert_eq!(receiver.connections(), 1);
     let mut answers = String::new();
     while answers.matches("HTTP/1.1").count() < 2 || !answers.ends_with("\r\n\r\n") {
@@ -129,6 +129,10 @@ async fn the_proxy_pauses_and_switches() {
     assert_eq!(ask(&mut old, Duration::from_millis(200)).await, None);
     proxy.switch_to_port(two.port());
     proxy.resume();
+    // What was held back passes, in both directions, to where the old connection leads.
+    let mut held_back = [0; 4];
+    old.read_exact(&mut held_back).await.expect("a reply");
+    assert_eq!(&held_back, b":2\r\n");
     assert_eq!(
         ask(&mut connect().await, SOON).await.as_deref(),
         Some(":1\r\n")
@@ -137,7 +141,7 @@ async fn the_proxy_pauses_and_switches() {
     proxy.cut();
     let mut rest = Vec::new();
     old.read_to_end(&mut rest).await.expect("a close");
-    assert_eq!(rest, b":2\r\n");
+    assert!(rest.is_empty(), "{rest:?}");
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod api_messages;
 mod api_outages;
 mod api_publish;
 mod api_refusals;
+mod differential;
 mod equipment;
 mod redis_host;
 mod support;

@@ -285,6 +285,34 @@ async fn f07_a_demoted_server_is_left_for_the_new_master_behind_the_same_name() 
 }
 
 #[tokio::test]
+async fn f07_a_wait_leaves_a_demoted_server_too() {
+    let old = RedisServer::start();
+    let new = RedisServer::start();
+    let proxy = Proxy::to_port(old.port());
+    let host = connect(&proxy.redis_url()).await;
+    let key = Bytes::from("{0}w");
+    let waiting = host.wait(key.clone(), Duration::from_secs(30));
+    let demoted = async {
+        blocked_client(&old).await;
+        let port = new.port().to_string();
+        let () = old.cli(&["REPLICAOF", "127.0.0.1", &port]);
+    };
+    let (waited, ()) = tokio::join!(waiting, demoted);
+    assert!(
+        matches!(waited, Err(HostError::RetryLater(_))),
+        "{waited:?}"
+    );
+    let refused = host.wait(key.clone(), Duration::from_secs(1)).await;
+    assert!(
+        matches!(refused, Err(HostError::RetryLater(_))),
+        "{refused:?}"
+    );
+    proxy.switch_to_port(new.port());
+    let () = new.cli(&["LPUSH", "{0}w", "1"]);
+    assert_eq!(host.wait(key, Duration::from_secs(1)).await, Ok(true));
+}
+
+#[tokio::test]
 async fn f07_scripts_on_a_demoted_server_are_refused_for_now() {
     for binary in server::binaries() {
         let redis = RedisServer::start_with(server::RedisOptions {

@@ -37,11 +37,19 @@ fn in_flight_counts(view: &View, broken: &mut Vec<String>) {
     }
     for (hash, real) in [("inf", lanes), ("hi", hosts)] {
         let stored = view.hashes.get(hash).cloned().unwrap_or_default();
-        let names = real.keys().copied().chain(stored.keys().map(String::as_str));
+        let names = real
+            .keys()
+            .copied()
+            .chain(stored.keys().map(String::as_str));
         for name in names {
-            let (counted, real) = (view.number(hash, name), real.get(name).copied().unwrap_or(0));
+            let (counted, real) = (
+                view.number(hash, name),
+                real.get(name).copied().unwrap_or(0),
+            );
             if counted != real {
-                broken.push(format!("law 1: {hash} of {name} is {counted}, really {real}"));
+                broken.push(format!(
+                    "law 1: {hash} of {name} is {counted}, really {real}"
+                ));
             }
         }
     }
@@ -56,25 +64,41 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
         }
     }
     let ended = |list: &str| -> BTreeSet<&str> {
-        view.list(list).iter().filter_map(|entry| entry.split_once(' ').map(|(_, id)| id)).collect()
+        view.list(list)
+            .iter()
+            .filter_map(|entry| entry.split_once(' ').map(|(_, id)| id))
+            .collect()
     };
     let (done, gone) = (ended("done"), ended("gone"));
     for (id, record) in &view.records {
         let places = [
-            ('w', record.state == 'w' && listed.get(id.as_str()) == Some(&1)),
+            (
+                'w',
+                record.state == 'w' && listed.get(id.as_str()) == Some(&1),
+            ),
             ('d', view.score("d", id).is_some()),
             ('l', view.score("l", id).is_some()),
             ('x', view.score("x", id).is_some()),
-            ('k', done.contains(id.as_str()) || gone.contains(id.as_str())),
+            (
+                'k',
+                done.contains(id.as_str()) || gone.contains(id.as_str()),
+            ),
         ];
-        let found: Vec<char> = places.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+        let found: Vec<char> = places
+            .iter()
+            .filter(|(_, is)| *is)
+            .map(|(name, _)| *name)
+            .collect();
         let expected = match record.state {
             'h' => 'd',
             'c' | 'g' => 'k',
             state => state,
         };
         if found != [expected] {
-            broken.push(format!("law 2: {id} is {} but found in {found:?}", record.state));
+            broken.push(format!(
+                "law 2: {id} is {} but found in {found:?}",
+                record.state
+            ));
         }
     }
     for zset in ["d", "l", "x"] {
@@ -85,7 +109,11 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
         }
     }
     let ring = view.list("run");
-    if ring.iter().enumerate().any(|(i, lane)| ring[..i].contains(lane)) {
+    if ring
+        .iter()
+        .enumerate()
+        .any(|(i, lane)| ring[..i].contains(lane))
+    {
         broken.push(format!("law 2: a lane is twice in the ring: {ring:?}"));
     }
 }
@@ -94,7 +122,10 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
 fn retries_bound(view: &View, broken: &mut Vec<String>) {
     for (id, record) in &view.records {
         if record.failed > record.retries {
-            broken.push(format!("law 4: {id} failed {} of {}", record.failed, record.retries));
+            broken.push(format!(
+                "law 4: {id} failed {} of {}",
+                record.failed, record.retries
+            ));
         }
     }
 }
@@ -114,7 +145,10 @@ fn bodies_present(view: &View, broken: &mut Vec<String>) {
 /// Law 5: a lane with waiting work is in the ring or where its state says, with good reason.
 fn no_lane_stranded(view: &View, broken: &mut Vec<String>) {
     for (lane, ids) in view.lists_of("ln:") {
-        if !ids.iter().any(|id| view.records.get(id).is_some_and(|r| r.state == 'w')) {
+        if !ids
+            .iter()
+            .any(|id| view.records.get(id).is_some_and(|r| r.state == 'w'))
+        {
             continue;
         }
         let (cap, _, _, paused) = view.settings(lane);

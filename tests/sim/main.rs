@@ -7,13 +7,14 @@ mod world;
 
 use world::World;
 
-const STEPS: usize = 300;
+const STEPS: usize = 150;
 const SEEDS: u64 = 1000;
 const TRACE_SHOWN: usize = 25;
 
 /// Runs `seed`; what broke, and the whole trace.
 fn play(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut world = World::new(seed);
+    world.watched = word("SIM_WATCH");
     for _ in 0..STEPS {
         world.step();
         if !world.broken.is_empty() {
@@ -29,7 +30,8 @@ fn setting(name: &str) -> Option<u64> {
     word(name)?.parse().ok()
 }
 
-/// `SIM_GREP=text` shows the operations of a failing seed that contain it.
+/// `SIM_GREP=text` shows the operations of a failing seed that contain it; `SIM_WATCH=lane` adds the
+/// state of that lane to them.
 #[expect(clippy::disallowed_methods, reason = "how a person replays a seed")]
 fn word(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -45,7 +47,10 @@ fn the_laws_hold_on_every_seed() {
         .map(|half| {
             let seeds: Vec<u64> = seeds.clone().filter(|seed| seed % 2 == half).collect();
             std::thread::spawn(move || {
-                seeds.into_iter().map(|seed| (seed, play(seed))).find(|(_, (broken, _))| !broken.is_empty())
+                seeds
+                    .into_iter()
+                    .map(|seed| (seed, play(seed)))
+                    .find(|(_, (broken, _))| !broken.is_empty())
             })
         })
         .into_iter()
@@ -53,7 +58,10 @@ fn the_laws_hold_on_every_seed() {
         .collect();
     if let Some((seed, (broken, trace))) = halves.into_iter().flatten().next() {
         if let Some(part) = word("SIM_GREP") {
-            trace.iter().filter(|line| line.contains(&part)).for_each(|line| println!("{line}"));
+            trace
+                .iter()
+                .filter(|line| line.contains(&part))
+                .for_each(|line| println!("{line}"));
         }
         let shown = trace.len().saturating_sub(TRACE_SHOWN);
         panic!(

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hookstash_shared::message::{MessageId, State, next, Event};
+use hookstash_shared::message::{Event, MessageId, State, next};
 use hookstash_shared::store::Lease;
 
 use super::view::{Rec, View};
@@ -56,7 +56,13 @@ impl Observer {
     }
 
     fn note_entries(&mut self, view: &View) {
-        for id in view.list(&format!("ln:{FIFO_LANE}")) {
+        // Promoted and leased by one exchange: it stood before those that still wait.
+        let leased = self
+            .leased_now
+            .iter()
+            .filter(|lease| lease.lane == FIFO_LANE);
+        let leased: Vec<String> = leased.map(|lease| lease.id.to_string()).collect();
+        for id in leased.iter().chain(view.list(&format!("ln:{FIFO_LANE}"))) {
             self.enter(id);
         }
     }
@@ -72,7 +78,9 @@ impl Observer {
     fn note_starts(&mut self, view: &View) -> Vec<String> {
         let mut broken = Vec::new();
         for lane in ["f:f1", "f:f3"] {
-            let start = view.field("win", lane).and_then(|w| w.split('|').next()?.parse().ok());
+            let start = view
+                .field("win", lane)
+                .and_then(|w| w.split('|').next()?.parse().ok());
             let entry = self.windows.entry(lane.to_owned()).or_insert((0, 0));
             if let Some(start) = start.filter(|start| *start != entry.0) {
                 // A start that moved back follows the clock: it is still the same window.
@@ -91,7 +99,10 @@ impl Observer {
         }
         for lease in std::mem::take(&mut self.leased_now) {
             if let Some((_, generation)) = self.windows.get(&lease.lane) {
-                *self.starts.entry((lease.lane.clone(), *generation)).or_default() += 1;
+                *self
+                    .starts
+                    .entry((lease.lane.clone(), *generation))
+                    .or_default() += 1;
             }
             if lease.lane == FIFO_LANE {
                 broken.extend(self.note_fifo(lease.id.as_str()));
@@ -100,14 +111,15 @@ impl Observer {
         for (key, starts) in &self.starts {
             let returned = self.returned.get(key).copied().unwrap_or(0);
             if *starts > RATE + returned {
-                broken.push(format!("rate: {key:?} started {starts}, {returned} came back"));
+                broken.push(format!(
+                    "rate: {key:?} started {starts}, {returned} came back"
+                ));
             }
         }
         broken
     }
 
     fn note_fifo(&mut self, id: &str) -> Option<String> {
-        self.enter(id);
         if !self.started.insert(id.to_owned()) {
             return None;
         }
@@ -121,8 +133,12 @@ impl Observer {
     pub fn called(&mut self, lease: &Lease, attempts: u64) -> Option<String> {
         let record = self.view.records.get(lease.id.as_str())?;
         let allowed = u64::from(record.retries) + 1 + u64::from(record.lost);
-        (attempts > allowed)
-            .then(|| format!("law 4: {} attempts of {}, allowed {allowed}", attempts, lease.id))
+        (attempts > allowed).then(|| {
+            format!(
+                "law 4: {} attempts of {}, allowed {allowed}",
+                attempts, lease.id
+            )
+        })
     }
 
     pub fn window_restarted(&mut self, lane: &str) {
@@ -140,15 +156,25 @@ impl Observer {
     }
 
     pub fn retries(&self, id: &MessageId) -> Option<u32> {
-        self.view.records.get(id.as_str()).map(|record| record.retries)
+        self.view
+            .records
+            .get(id.as_str())
+            .map(|record| record.retries)
     }
 
     pub fn ids(&self) -> Vec<MessageId> {
-        self.view.records.keys().filter_map(|id| id.parse().ok()).collect()
+        self.view
+            .records
+            .keys()
+            .filter_map(|id| id.parse().ok())
+            .collect()
     }
 
     pub fn dead(&self) -> Vec<MessageId> {
-        self.view.zset("x").filter_map(|(id, _)| id.parse().ok()).collect()
+        self.view
+            .zset("x")
+            .filter_map(|(id, _)| id.parse().ok())
+            .collect()
     }
 
     pub fn has_ended(&self, id: &MessageId) -> bool {
@@ -156,7 +182,11 @@ impl Observer {
     }
 
     pub fn live(&self) -> Vec<(&String, &Rec)> {
-        self.view.records.iter().filter(|(_, record)| !is_over(record.state)).collect()
+        self.view
+            .records
+            .iter()
+            .filter(|(_, record)| !is_over(record.state))
+            .collect()
     }
 
     pub fn is_idle(&self) -> bool {

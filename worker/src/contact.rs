@@ -23,13 +23,20 @@ pub struct Contact {
 impl Contact {
     /// No contact yet. `lease` is how long a lease lasts.
     pub fn new(lease: Duration) -> Self {
-        Self { lease, since: None, last: Duration::ZERO, offset_ms: 0 }
+        Self {
+            lease,
+            since: None,
+            last: Duration::ZERO,
+            offset_ms: 0,
+        }
     }
 
     /// A reply came at `monotonic` (our clock) and carried the host's time.
     pub fn replied(&mut self, monotonic: Duration, host_now_ms: u64) {
         let ours_ms = i64::try_from(monotonic.as_millis()).unwrap_or(i64::MAX);
-        let offset_ms = i64::try_from(host_now_ms).unwrap_or(i64::MAX).saturating_sub(ours_ms);
+        let offset_ms = i64::try_from(host_now_ms)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(ours_ms);
         let is_unbroken = self.since.is_some()
             && monotonic.saturating_sub(self.last) <= GAP_MAX
             && offset_ms.abs_diff(self.offset_ms) <= DRIFT_MAX_MS.unsigned_abs();
@@ -47,7 +54,8 @@ impl Contact {
 
     /// Whether expired leases may be recovered at `monotonic`.
     pub fn may_recover(&self, monotonic: Duration) -> bool {
-        self.since.is_some_and(|since| monotonic.saturating_sub(since) >= self.lease)
+        self.since
+            .is_some_and(|since| monotonic.saturating_sub(since) >= self.lease)
             && monotonic.saturating_sub(self.last) <= GAP_MAX
     }
 }

@@ -9,7 +9,10 @@ use hookstash_shared::store::Fair;
 /// have `live_slots`. Host lanes exist in every one of `shards` shards, so each gets its share.
 pub fn fair(live_slots: u64, free: u64, slots: u64, shards: u16) -> Fair {
     let flow = (live_slots.max(slots).saturating_mul(free) / slots.max(1)).max(1);
-    Fair { flow, host: (flow / u64::from(shards.max(1))).max(1) }
+    Fair {
+        flow,
+        host: (flow / u64::from(shards.max(1))).max(1),
+    }
 }
 
 #[cfg(test)]
@@ -23,6 +26,12 @@ mod tests {
 
     #[test]
     fn the_free_share_counts_over_all_workers() {
-        assert_eq!(fair(1024, 256, 512, 4), Fair { flow: 512, host: 128 });
+        assert_eq!(
+            fair(1024, 256, 512, 4),
+            Fair {
+                flow: 512,
+                host: 128
+            }
+        );
     }
 }

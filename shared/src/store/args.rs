@@ -38,7 +38,12 @@ impl Args {
 
 /// A plain command from its words.
 pub(super) fn command<const N: usize>(words: [&[u8]; N]) -> super::host::Step {
-    super::host::Step::Command(words.iter().map(|word| Bytes::copy_from_slice(word)).collect())
+    super::host::Step::Command(
+        words
+            .iter()
+            .map(|word| Bytes::copy_from_slice(word))
+            .collect(),
+    )
 }
 
 /// Reads a reply of known shape; a wrong shape is a fault that names where.
@@ -51,13 +56,18 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(reply: Reply, what: &'static str) -> Result<Self, HostError> {
         match reply {
-            Reply::Array(items) => Ok(Self { items: items.into_iter(), what }),
+            Reply::Array(items) => Ok(Self {
+                items: items.into_iter(),
+                what,
+            }),
             other => Err(unexpected(what, &other)),
         }
     }
 
     pub(super) fn next(&mut self) -> Result<Reply, HostError> {
-        self.items.next().ok_or_else(|| HostError::Fault(format!("{}: reply is short", self.what)))
+        self.items
+            .next()
+            .ok_or_else(|| HostError::Fault(format!("{}: reply is short", self.what)))
     }
 
     pub(super) fn array(&mut self) -> Result<Reader, HostError> {
@@ -100,5 +110,10 @@ pub(super) fn integer(reply: &Reply) -> Option<i64> {
 }
 
 pub(super) fn unexpected(what: &'static str, reply: &Reply) -> HostError {
-    HostError::Fault(format!("{what}: unexpected reply {reply:?}").chars().take(300).collect())
+    HostError::Fault(
+        format!("{what}: unexpected reply {reply:?}")
+            .chars()
+            .take(300)
+            .collect(),
+    )
 }

@@ -47,8 +47,15 @@ impl Store {
     ) -> Result<AuditPage, HostError> {
         let key = self.keys.of_shard(shard, "m");
         let from = cursor.to_string();
-        let reply =
-            self.run_one(command([b"HSCAN", &key, from.as_bytes(), b"COUNT", PAGE.as_bytes()])).await?;
+        let reply = self
+            .run_one(command([
+                b"HSCAN",
+                &key,
+                from.as_bytes(),
+                b"COUNT",
+                PAGE.as_bytes(),
+            ]))
+            .await?;
         let mut reader = Reader::new(reply, "audit")?;
         let cursor = reader.number()?;
         let mut fields = reader.array()?;
@@ -63,11 +70,19 @@ impl Store {
             count += 1;
         }
         if count == 0 {
-            return Ok(AuditPage { cursor, audited: Audited::default() });
+            return Ok(AuditPage {
+                cursor,
+                audited: Audited::default(),
+            });
         }
-        let reply = self.run_script(shard, &scripts::AUDIT_RECORDS, args).await?;
+        let reply = self
+            .run_script(shard, &scripts::AUDIT_RECORDS, args)
+            .await?;
         let mut reader = Reader::new(reply, "audit")?;
-        let audited = Audited { repaired: reader.number()?, unreadable: reader.number()? };
+        let audited = Audited {
+            repaired: reader.number()?,
+            unreadable: reader.number()?,
+        };
         Ok(AuditPage { cursor, audited })
     }
 
@@ -80,7 +95,9 @@ impl Store {
         holders: &SlotHolders,
         previous: &mut BTreeMap<String, i64>,
     ) -> Result<u64, HostError> {
-        let counts = self.run_one(command([b"HGETALL", &self.keys.of_shard(shard, "inf")])).await?;
+        let counts = self
+            .run_one(command([b"HGETALL", &self.keys.of_shard(shard, "inf")]))
+            .await?;
         let mut reader = Reader::new(counts, "recount")?;
         let mut differences = BTreeMap::new();
         let mut changed = 0;
@@ -118,17 +135,26 @@ impl Store {
         let key = self.keys.meta();
         let count = shards.to_string();
         let record = Bytes::from_static(b"1");
-        self.run_one(command([b"HSETNX", &key, b"shards", count.as_bytes()])).await?;
-        self.run_one(command([b"HSETNX", &key, b"record", &record])).await?;
+        self.run_one(command([b"HSETNX", &key, b"shards", count.as_bytes()]))
+            .await?;
+        self.run_one(command([b"HSETNX", &key, b"record", &record]))
+            .await?;
         let agreed = self.run_one(command([b"HGET", &key, b"shards"])).await?;
-        Ok(text(&agreed).and_then(|text| text.parse().ok()).unwrap_or(shards))
+        Ok(text(&agreed)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(shards))
     }
 }
 
 impl SlotHolders {
     fn note(&mut self, id: &str, packed: &[u8]) {
-        let Some(record) = Record::parse(packed) else { return };
-        let is_live = !matches!(record.state, State::Delivered | State::Dead | State::Cancelled);
+        let Some(record) = Record::parse(packed) else {
+            return;
+        };
+        let is_live = !matches!(
+            record.state,
+            State::Delivered | State::Dead | State::Cancelled
+        );
         if matches!(record.state, State::Leased | State::Holding) {
             self.0.entry(record.lane).or_default().push(id.to_owned());
         }

@@ -22,7 +22,9 @@ impl Store {
     /// Opens the placeholder `name`. Safe to repeat; an open or completed one is left as it is.
     pub async fn open_completion(&self, shard: Shard, name: &str) -> Result<(), HostError> {
         let args = Args::new().text(name);
-        self.run_script(shard, &scripts::OPEN_COMPLETION, args).await.map(drop)
+        self.run_script(shard, &scripts::OPEN_COMPLETION, args)
+            .await
+            .map(drop)
     }
 
     /// Fills the placeholder `name`, if it is still empty. Of any number of callers one wins, and
@@ -33,8 +35,13 @@ impl Store {
         name: &str,
         result: Bytes,
     ) -> Result<Completion, HostError> {
-        let args = Args::new().text(name).bytes(result).number(self.retention.completion_ms);
-        let reply = self.run_script(shard, &scripts::COMPLETE_COMPLETION, args).await?;
+        let args = Args::new()
+            .text(name)
+            .bytes(result)
+            .number(self.retention.completion_ms);
+        let reply = self
+            .run_script(shard, &scripts::COMPLETE_COMPLETION, args)
+            .await?;
         let mut reader = Reader::new(reply, "complete")?;
         Ok(match (reader.text()?.as_str(), reader.next()) {
             ("won", _) => Completion::Won,

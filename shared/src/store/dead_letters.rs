@@ -78,7 +78,10 @@ impl Store {
                 letters.push(letter);
             }
         }
-        Ok(DeadLetterPage { letters, cursor: found.pop().filter(|_| has_more) })
+        Ok(DeadLetterPage {
+            letters,
+            cursor: found.pop().filter(|_| has_more),
+        })
     }
 
     /// One dead letter with its whole envelope; `None` when `id` is not one.
@@ -86,7 +89,14 @@ impl Store {
         let died_ms = self.time_of_death(id).await?;
         match died_ms {
             Some(died_ms) => {
-                self.dead_letter_at(&DlqCursor { died_ms, id: id.clone() }, "-1").await
+                self.dead_letter_at(
+                    &DlqCursor {
+                        died_ms,
+                        id: id.clone(),
+                    },
+                    "-1",
+                )
+                .await
             }
             None => Ok(None),
         }
@@ -102,9 +112,14 @@ impl Store {
         shared: Bytes,
         event: Bytes,
     ) -> Result<Redriven, HostError> {
-        let args =
-            Args::new().text(old.as_str()).text(new.as_str()).bytes(shared).bytes(event);
-        let reply = self.run_script(old.shard(), &scripts::REDRIVE_MESSAGE, args).await?;
+        let args = Args::new()
+            .text(old.as_str())
+            .text(new.as_str())
+            .bytes(shared)
+            .bytes(event);
+        let reply = self
+            .run_script(old.shard(), &scripts::REDRIVE_MESSAGE, args)
+            .await?;
         Ok(match text(&reply).as_deref() {
             Some("accepted") => Redriven::Accepted,
             Some("gone") => Redriven::Gone,
@@ -115,13 +130,17 @@ impl Store {
     /// Deletes a dead letter for good; `false` when there is none. Safe to repeat.
     pub async fn delete_dead_letter(&self, id: &MessageId) -> Result<bool, HostError> {
         let args = Args::new().text(id.as_str());
-        let reply = self.run_script(id.shard(), &scripts::DELETE_DEAD_LETTER, args).await?;
+        let reply = self
+            .run_script(id.shard(), &scripts::DELETE_DEAD_LETTER, args)
+            .await?;
         Ok(text(&reply).as_deref() == Some("deleted"))
     }
 
     async fn time_of_death(&self, id: &MessageId) -> Result<Option<u64>, HostError> {
         let key = self.keys.of_shard(id.shard(), "x");
-        let score = self.run_one(command([b"ZSCORE", &key, id.as_str().as_bytes()])).await?;
+        let score = self
+            .run_one(command([b"ZSCORE", &key, id.as_str().as_bytes()]))
+            .await?;
         Ok(text(&score).and_then(|score| score.parse().ok()))
     }
 
@@ -179,9 +198,17 @@ impl Store {
             command([b"ZCOUNT", key, above.as_bytes(), b"+inf"]),
         ];
         let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || replies.next().unwrap_or_else(|| Err(HostError::Lost(String::new())));
+        let mut next = || {
+            replies
+                .next()
+                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        };
         let (rank, count) = (next()?, next()?);
-        let known = if rank == Reply::Nil { None } else { integer(&rank).map(|rank| rank + 1) };
+        let known = if rank == Reply::Nil {
+            None
+        } else {
+            integer(&rank).map(|rank| rank + 1)
+        };
         let rank = known.or_else(|| integer(&count)).unwrap_or(0);
         Ok(usize::try_from(rank).unwrap_or(0))
     }
@@ -194,18 +221,36 @@ impl Store {
         let (shard, id) = (death.id.shard(), death.id.as_str());
         let key = self.keys.envelope(shard, id);
         let steps = vec![
-            Step::Command(vec!["HGET".into(), self.keys.of_shard(shard, "m"), id.to_owned().into()]),
+            Step::Command(vec![
+                "HGET".into(),
+                self.keys.of_shard(shard, "m"),
+                id.to_owned().into(),
+            ]),
             command([b"GETRANGE", &key, b"0", end.as_bytes()]),
             command([b"STRLEN", &key]),
             Step::Command(vec!["GET".into(), self.keys.response(shard, id)]),
         ];
         let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || replies.next().unwrap_or_else(|| Err(HostError::Lost(String::new())));
+        let mut next = || {
+            replies
+                .next()
+                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        };
         let (packed, envelope, length, response) = (next()?, next()?, next()?, next()?);
-        let bytes = |reply| if let Reply::Bytes(bytes) = reply { bytes } else { Bytes::new() };
-        let Reply::Bytes(packed) = packed else { return Ok(None) };
+        let bytes = |reply| {
+            if let Reply::Bytes(bytes) = reply {
+                bytes
+            } else {
+                Bytes::new()
+            }
+        };
+        let Reply::Bytes(packed) = packed else {
+            return Ok(None);
+        };
         let envelope = bytes(envelope);
-        let whole = integer(&length).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        let whole = integer(&length)
+            .and_then(|length| usize::try_from(length).ok())
+            .unwrap_or(0);
         Ok(Some(DeadLetter {
             id: death.id.clone(),
             died_ms: death.died_ms,

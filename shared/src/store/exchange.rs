@@ -245,7 +245,10 @@ impl Store {
         }
         let reply = self.run_script(shard, &scripts::RENEW_LEASES, args).await?;
         let mut reader = Reader::new(reply, "renew")?;
-        Ok(Renewed { lost: ids(reader.array()?)?, cancelled: ids(reader.array()?)? })
+        Ok(Renewed {
+            lost: ids(reader.array()?)?,
+            cancelled: ids(reader.array()?)?,
+        })
     }
 
     /// Hands leases back and returns how many were still held. Safe to repeat.
@@ -254,13 +257,17 @@ impl Store {
         for lease in held {
             args = push_token(args, &lease.id, lease.token).flag(lease.started);
         }
-        let reply = self.run_script(shard, &scripts::RELEASE_LEASES, args).await?;
+        let reply = self
+            .run_script(shard, &scripts::RELEASE_LEASES, args)
+            .await?;
         Reader::new(Reply::Array(vec![reply]), "release")?.number()
     }
 }
 
 fn push_token(args: Args, id: &MessageId, token: LeaseToken) -> Args {
-    args.text(id.as_str()).number(token.number).number(token.nonce)
+    args.text(id.as_str())
+        .number(token.number)
+        .number(token.nonce)
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -304,11 +311,14 @@ fn bytes(reply: Reply) -> Option<Bytes> {
 }
 
 fn message_id(text: &str) -> Result<MessageId, HostError> {
-    text.parse::<MessageId>().map_err(|error| HostError::Fault(error.to_string()))
+    text.parse::<MessageId>()
+        .map_err(|error| HostError::Fault(error.to_string()))
 }
 
 fn ids(mut reader: Reader) -> Result<Vec<MessageId>, HostError> {
-    (0..reader.len()).map(|_| message_id(&reader.text()?)).collect()
+    (0..reader.len())
+        .map(|_| message_id(&reader.text()?))
+        .collect()
 }
 
 fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
@@ -336,18 +346,35 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
         unreadable: counts.number()?,
         trimmed: counts.number()?,
     };
-    Ok(Exchanged { now_ms, next_due_ms, more, settled, leases, counters })
+    Ok(Exchanged {
+        now_ms,
+        next_due_ms,
+        more,
+        settled,
+        leases,
+        counters,
+    })
 }
 
 fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
     let mut leases = Vec::with_capacity(flat.len() / 6);
     while flat.len() > 0 {
         let id = message_id(&flat.text()?)?;
-        let token = LeaseToken { number: flat.number()?, nonce };
+        let token = LeaseToken {
+            number: flat.number()?,
+            nonce,
+        };
         let failed = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
         let lost = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
         let body_key = Some(flat.text()?).filter(|key| !key.is_empty());
-        leases.push(Lease { id, token, failed, lost, body_key, lane: flat.text()? });
+        leases.push(Lease {
+            id,
+            token,
+            failed,
+            lost,
+            body_key,
+            lane: flat.text()?,
+        });
     }
     Ok(leases)
 }

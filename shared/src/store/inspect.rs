@@ -38,12 +38,24 @@ impl Store {
         let command = |words: Vec<Bytes>| Step::Command(words);
         let member = Bytes::copy_from_slice(id.as_str().as_bytes());
         let steps = vec![
-            command(vec!["HGET".into(), self.keys.of_shard(shard, "m"), member.clone()]),
+            command(vec![
+                "HGET".into(),
+                self.keys.of_shard(shard, "m"),
+                member.clone(),
+            ]),
             command(vec!["GET".into(), self.keys.envelope(shard, id.as_str())]),
-            command(vec!["ZSCORE".into(), self.keys.of_shard(shard, "d"), member]),
+            command(vec![
+                "ZSCORE".into(),
+                self.keys.of_shard(shard, "d"),
+                member,
+            ]),
         ];
         let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || replies.next().unwrap_or_else(|| Err(HostError::Lost(String::new())));
+        let mut next = || {
+            replies
+                .next()
+                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        };
         let (packed, envelope, due) = (next()?, next()?, next()?);
         let (Reply::Bytes(packed), Reply::Bytes(envelope)) = (packed, envelope) else {
             return Ok(None);
@@ -56,13 +68,20 @@ impl Store {
             None => None,
         };
         let due_ms = text(&due).and_then(|score| score.parse().ok());
-        Ok(Some(StoredMessage { record, envelope, shared_body, due_ms }))
+        Ok(Some(StoredMessage {
+            record,
+            envelope,
+            shared_body,
+            due_ms,
+        }))
     }
 
     /// Cancels `id`. Safe to repeat.
     pub async fn cancel(&self, id: &MessageId, event: Bytes) -> Result<Cancelled, HostError> {
         let args = Args::new().text(id.as_str()).bytes(event);
-        let reply = self.run_script(id.shard(), &scripts::CANCEL_MESSAGE, args).await?;
+        let reply = self
+            .run_script(id.shard(), &scripts::CANCEL_MESSAGE, args)
+            .await?;
         Ok(match text(&reply).as_deref() {
             Some("cancelled") => Cancelled::Now,
             Some("requested") => Cancelled::Requested,

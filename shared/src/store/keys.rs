@@ -39,7 +39,9 @@ pub struct Keys {
 impl Keys {
     /// Keys under `prefix` (`HOOKSTASH_KEY_PREFIX`, default `hs`).
     pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+        Self {
+            prefix: prefix.to_owned(),
+        }
     }
 
     /// `hs:{i}:<name>`.

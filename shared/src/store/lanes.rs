@@ -42,7 +42,9 @@ impl Store {
             Some(value) => args.flag(value),
             None => args.text(""),
         };
-        let period_ms = change.period.map(|period| period.as_millis().try_into().unwrap_or(u64::MAX));
+        let period_ms = change
+            .period
+            .map(|period| period.as_millis().try_into().unwrap_or(u64::MAX));
         let mut args = Args::new().text(lane.as_str());
         args = number(args, change.cap.map(u64::from));
         args = number(args, change.rate.map(u64::from));
@@ -51,14 +53,18 @@ impl Store {
         args = flag(args, change.pinned_cap);
         args = flag(args, change.pinned_rate);
         args = args.flag(change.restart_window);
-        self.run_script(shard, &scripts::SET_LANE, args).await.map(drop)
+        self.run_script(shard, &scripts::SET_LANE, args)
+            .await
+            .map(drop)
     }
 
     /// Deletes a queue. Its waiting messages are cancelled by [`Store::sweep_trash`]; those under
     /// way finish under the default settings. Safe to repeat.
     pub async fn delete_queue(&self, shard: Shard, queue: &Lane) -> Result<(), HostError> {
         let args = Args::new().text(queue.as_str());
-        self.run_script(shard, &scripts::DELETE_QUEUE, args).await.map(drop)
+        self.run_script(shard, &scripts::DELETE_QUEUE, args)
+            .await
+            .map(drop)
     }
 
     /// Cancels up to `count` messages of deleted queues; returns how many entries it took, 0 when
@@ -66,7 +72,9 @@ impl Store {
     pub async fn sweep_trash(&self, shard: Shard, count: u32) -> Result<u64, HostError> {
         let args = Args::new().number(count);
         let reply = self.run_script(shard, &scripts::SWEEP_TRASH, args).await?;
-        Ok(integer(&reply).and_then(|taken| taken.try_into().ok()).unwrap_or(0))
+        Ok(integer(&reply)
+            .and_then(|taken| taken.try_into().ok())
+            .unwrap_or(0))
     }
 
     /// Forgets the settings of a flow-control key that was not used for `unused`; `false` when it
@@ -79,7 +87,9 @@ impl Store {
     ) -> Result<bool, HostError> {
         let unused_ms: u64 = unused.as_millis().try_into().unwrap_or(u64::MAX);
         let args = Args::new().text(lane.as_str()).number(unused_ms);
-        let reply = self.run_script(shard, &scripts::FORGET_FLOW_KEY, args).await?;
+        let reply = self
+            .run_script(shard, &scripts::FORGET_FLOW_KEY, args)
+            .await?;
         Ok(integer(&reply) == Some(1))
     }
 }

@@ -94,7 +94,13 @@ impl Store {
         retention: Retention,
     ) -> Self {
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        Self { host, keys: Keys::new(prefix), shards, lease_ms, retention }
+        Self {
+            host,
+            keys: Keys::new(prefix),
+            shards,
+            lease_ms,
+            retention,
+        }
     }
 
     /// All shards of this deployment.
@@ -114,7 +120,9 @@ impl Store {
 
     /// Waits up to `timeout` for a wake-up token of `shard`; `true` when one came.
     pub async fn wait(&self, shard: Shard, timeout: Duration) -> Result<bool, HostError> {
-        self.host.wait(self.keys.of_shard(shard, "w"), timeout).await
+        self.host
+            .wait(self.keys.of_shard(shard, "w"), timeout)
+            .await
     }
 
     /// Puts a wake-up token back that this process could not use.
@@ -128,7 +136,11 @@ impl Store {
     }
 
     fn script(&self, shard: Shard, script: &'static Script, args: Args) -> Step {
-        Step::Script { script, keys: vec![self.keys.of_shard(shard, "nil")], args: args.finish() }
+        Step::Script {
+            script,
+            keys: vec![self.keys.of_shard(shard, "nil")],
+            args: args.finish(),
+        }
     }
 
     async fn run_script(
@@ -142,11 +154,19 @@ impl Store {
 
     async fn run_one(&self, step: Step) -> Result<Reply, HostError> {
         let unanswered = || Err(HostError::Lost("the host gave no reply".to_owned()));
-        self.host.run(vec![step]).await.into_iter().next().unwrap_or_else(unanswered)
+        self.host
+            .run(vec![step])
+            .await
+            .into_iter()
+            .next()
+            .unwrap_or_else(unanswered)
     }
 
     async fn get(&self, key: Bytes) -> Result<Option<Bytes>, HostError> {
-        match self.run_one(Step::Command(vec![Bytes::from_static(b"GET"), key])).await? {
+        match self
+            .run_one(Step::Command(vec![Bytes::from_static(b"GET"), key]))
+            .await?
+        {
             Reply::Bytes(bytes) => Ok(Some(bytes)),
             _ => Ok(None),
         }
@@ -155,6 +175,9 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("keys", &self.keys).field("shards", &self.shards).finish()
+        f.debug_struct("Store")
+            .field("keys", &self.keys)
+            .field("shards", &self.shards)
+            .finish()
     }
 }

@@ -50,11 +50,13 @@ impl Enqueue {
     /// `message` under the name `id`, ready to be sent any number of times.
     pub fn new(id: MessageId, message: NewMessage) -> Result<Self, EnvelopeError> {
         let header = message.header();
-        let limits = header.flow.map_or_else(LaneLimits::default, |flow| LaneLimits {
-            cap: flow.parallelism.unwrap_or(0),
-            rate: flow.rate.unwrap_or(0),
-            period_ms: flow.period_ms,
-        });
+        let limits = header
+            .flow
+            .map_or_else(LaneLimits::default, |flow| LaneLimits {
+                cap: flow.parallelism.unwrap_or(0),
+                rate: flow.rate.unwrap_or(0),
+                period_ms: flow.period_ms,
+            });
         Ok(Self {
             id,
             dedup_scope: message.dedup_name(),
@@ -184,7 +186,10 @@ fn body_missing() -> HostError {
 fn read_answer(reply: super::host::Reply) -> Result<Option<Accepted>, HostError> {
     let mut reader = Reader::new(reply, "publish")?;
     let answer = reader.text()?;
-    let id = reader.text()?.parse::<MessageId>().map_err(|error| HostError::Fault(error.to_string()))?;
+    let id = reader
+        .text()?
+        .parse::<MessageId>()
+        .map_err(|error| HostError::Fault(error.to_string()))?;
     match answer.as_str() {
         "accepted" => Ok(Some(Accepted::Message(id))),
         "duplicate" => Ok(Some(Accepted::Duplicate(id))),

@@ -32,8 +32,21 @@ impl Record {
     pub fn parse(packed: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(packed).ok()?;
         let fields: Vec<&str> = text.split('|').collect();
-        let [version, state, leases, _nonce, failed, lost, retries, flags, _size, body, lane, _host, holds] =
-            fields.as_slice()
+        let [
+            version,
+            state,
+            leases,
+            _nonce,
+            failed,
+            lost,
+            retries,
+            flags,
+            _size,
+            body,
+            lane,
+            _host,
+            holds,
+        ] = fields.as_slice()
         else {
             return None;
         };

@@ -231,14 +231,21 @@ fn wait_ready(child: &mut Child, options: &RedisOptions, port: u16) -> Result<()
         if let Some(status) = child.try_wait().expect("the child can be asked") {
             return Err(format!("it ended with {status}"));
         }
-        // Another server on this port would answer too, so the process is asked for by its id.
-        let info: redis::RedisResult<String> = query(&url, &["INFO", "server"]);
-        match info {
-            Ok(info) if info.contains(&format!("process_id:{}\r", child.id())) => return Ok(()),
-            Ok(_) => return Err("another server has the port".to_owned()),
-            Err(error) if Instant::now() > deadline => return Err(error.to_string()),
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        // Another server on this port would answer too, so the process is asked for by its id; and
+        // INFO is answered while the data are still being loaded, when other commands are not.
+        let info: redis::RedisResult<String> = query(&url, &["INFO"]);
+        let pending = match info {
+            Ok(info) if !info.contains(&format!("process_id:{}\r", child.id())) => {
+                return Err("another server has the port".to_owned());
+            }
+            Ok(info) if info.contains("\nloading:0\r") => return Ok(()),
+            Ok(_) => "it is still loading".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() > deadline {
+            return Err(pending);
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

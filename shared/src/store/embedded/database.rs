@@ -11,9 +11,6 @@ use super::refusal::Refusal;
 use crate::clock::Clock;
 use crate::store::host::Reply;
 
-/// Most arguments an unknown command's error quotes.
-const QUOTED_ARGS: usize = 20;
-
 /// What one step changed: commands that depend on no clock, to be applied together.
 pub type Effects = Vec<Vec<Bytes>>;
 
@@ -84,8 +81,11 @@ impl Database {
     }
 
     fn run(&mut self, words: &[Bytes], full: bool) -> Result<Reply, Refusal> {
-        let (name, args) = words.split_first().ok_or(Refusal::Syntax)?;
-        let spec = find(name).ok_or_else(|| unknown(name, args))?;
+        let name = words.first().ok_or(Refusal::Syntax)?;
+        let spec = find(name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            Refusal::err(&format!("unknown command '{name}'"))
+        })?;
         if !spec.takes(words.len()) {
             return Err(Refusal::Arity(spec.name));
         }
@@ -136,16 +136,4 @@ impl Database {
     pub(super) fn take_effects(&mut self) -> Vec<Effects> {
         self.journal.replace(Vec::new()).unwrap_or_default()
     }
-}
-
-fn unknown(name: &[u8], args: &[Bytes]) -> Refusal {
-    let quoted: String = args
-        .iter()
-        .take(QUOTED_ARGS)
-        .map(|arg| format!("'{}' ", String::from_utf8_lossy(arg)))
-        .collect();
-    let name = String::from_utf8_lossy(name);
-    Refusal::err(&format!(
-        "unknown command '{name}', with args beginning with: {quoted}"
-    ))
 }

@@ -5,7 +5,7 @@
 
 local command, globals = ...
 local error, getmetatable, setmetatable = error, getmetatable, setmetatable
-local match, tostring, type, xpcall = string.match, tostring, type, xpcall
+local match, pcall, tostring, type, xpcall = string.match, pcall, tostring, type, xpcall
 
 string.dump = nil
 math.random = nil
@@ -40,6 +40,19 @@ function redis.error_reply(...)
 end
 
 globals.redis = redis
+
+-- An error that is a table of ours reaches its catcher as text, as in Redis.
+local function caught(ok, problem, ...)
+  if not ok and type(problem) == 'table' and problem.err then
+    return ok, problem.err
+  end
+  return ok, problem, ...
+end
+
+function globals.pcall(...)
+  return caught(pcall(...))
+end
+
 getmetatable('').__metatable = false
 
 setmetatable(globals, {

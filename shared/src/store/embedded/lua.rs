@@ -3,7 +3,6 @@
 //! Bytes in, bytes out. Nothing reaches the machine: no files, no clock, no randomness. A script
 //! that fails midway keeps what it had applied.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -61,7 +60,8 @@ pub(super) struct ScriptEngine {
     lua: Lua,
     globals: Table,
     guard: Function,
-    compiled: HashMap<String, Function>,
+    /// Functions by digest. A table of Lua's, because Lua bounds what Rust may refer to at once.
+    compiled: Table,
     hooks_left: Arc<AtomicU32>,
 }
 
@@ -94,16 +94,16 @@ impl ScriptEngine {
         let guard = environment.call((command, &globals))?;
         Ok(Self {
             hooks_left: bound_instructions(&lua)?,
+            compiled: lua.create_table()?,
             lua,
             globals,
             guard,
-            compiled: HashMap::new(),
         })
     }
 
     /// Runs `script`. An error is the text Redis would send, without the place it arose.
     pub(super) fn run(
-        &mut self,
+        &self,
         script: &Script,
         keys: &[Bytes],
         args: &[Bytes],
@@ -113,7 +113,7 @@ impl ScriptEngine {
     }
 
     fn try_run(
-        &mut self,
+        &self,
         script: &Script,
         keys: &[Bytes],
         args: &[Bytes],
@@ -133,14 +133,13 @@ impl ScriptEngine {
         reply_of(&result)
     }
 
-    fn compiled(&mut self, script: &Script) -> mlua::Result<Function> {
-        if let Some(function) = self.compiled.get(script.sha1()) {
-            return Ok(function.clone());
+    fn compiled(&self, script: &Script) -> mlua::Result<Function> {
+        if let Some(function) = self.compiled.raw_get(script.sha1())? {
+            return Ok(function);
         }
         let chunk = self.lua.load(script.source()).set_name(CHUNK_NAME);
         let function = chunk.set_mode(ChunkMode::Text).into_function()?;
-        self.compiled
-            .insert(script.sha1().to_owned(), function.clone());
+        self.compiled.raw_set(script.sha1(), &function)?;
         Ok(function)
     }
 

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 64;
 pub(super) fn command_words(args: &MultiValue) -> Result<Vec<Bytes>, Refusal> {
     if args.is_empty() {
         return Err(Refusal::err(
-            "Please specify at least one argument for this redis.call() call",
+            "Please specify at least one argument for this redis lib call",
         ));
     }
     args.iter().map(word).collect()

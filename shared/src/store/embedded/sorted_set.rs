@@ -81,7 +81,9 @@ impl SortedSet {
         self.scores.get(member).copied()
     }
 
+    /// Adds or moves `member`. A negative zero is kept as zero, as Redis's compact encoding does.
     pub(super) fn insert(&mut self, member: &Bytes, score: f64) {
+        let score = score + 0.0;
         let ranked = |score| Ranked {
             score,
             member: member.clone(),

@@ -50,13 +50,11 @@ impl StreamId {
 
     /// The greatest smaller id.
     pub(super) fn previous(self) -> Option<Self> {
-        match self.seq.checked_sub(1) {
-            Some(seq) => Some(Self { seq, ..self }),
-            None => {
-                let ms = self.ms.checked_sub(1)?;
-                Some(Self { ms, seq: u64::MAX })
-            }
+        if let Some(seq) = self.seq.checked_sub(1) {
+            return Some(Self { seq, ..self });
         }
+        let ms = self.ms.checked_sub(1)?;
+        Some(Self { ms, seq: u64::MAX })
     }
 
     pub(super) fn to_bytes(self) -> Bytes {

@@ -77,13 +77,13 @@ fn hgetall(call: &mut Call<'_>) -> Answer {
 
 fn hkeys(call: &mut Call<'_>) -> Answer {
     all(call, |field, _, replies| {
-        replies.push(Reply::Bytes(field.clone()))
+        replies.push(Reply::Bytes(field.clone()));
     })
 }
 
 fn hvals(call: &mut Call<'_>) -> Answer {
     all(call, |_, value, replies| {
-        replies.push(Reply::Bytes(value.clone()))
+        replies.push(Reply::Bytes(value.clone()));
     })
 }
 

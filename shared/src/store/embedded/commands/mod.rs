@@ -1,5 +1,10 @@
 //! The commands, a file per type, and the table that finds them.
 
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "every command has the signature the table asks for"
+)]
+
 mod expiry;
 mod hashes;
 mod keys;
@@ -175,7 +180,8 @@ fn int(text: &[u8]) -> Result<i64, Refusal> {
 
 /// A count that must not be negative.
 fn positive(text: &[u8]) -> Result<usize, Refusal> {
-    usize::try_from(int(text)?).map_err(|_| Refusal::NotPositive)
+    let number = parse_int(text).and_then(|number| usize::try_from(number).ok());
+    number.ok_or(Refusal::NotPositive)
 }
 
 fn is(word: &[u8], option: &str) -> bool {

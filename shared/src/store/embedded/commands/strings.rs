@@ -138,7 +138,8 @@ fn set_options(mut words: &[Bytes], now_ms: u64) -> Result<SetOptions, Refusal> 
             let [amount, rest @ ..] = rest else {
                 return Err(Refusal::Syntax);
             };
-            if options.keeps_ttl || expiry.is_some() {
+            let other = expiry.is_some_and(|(unit, _)| !unit.eq_ignore_ascii_case(word));
+            if options.keeps_ttl || other {
                 return Err(Refusal::Syntax);
             }
             expiry = Some((word, amount));

@@ -16,6 +16,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("zrangebyscore", -4, Read, zrangebyscore),
     Spec::new("zrevrangebyscore", -4, Read, zrevrangebyscore),
     Spec::new("zcount", 4, Read, zcount),
+    Spec::new("zrevrank", 3, Read, zrevrank),
     Spec::new("zremrangebyscore", 4, Write, zremrangebyscore),
     Spec::new("zremrangebyrank", 4, Write, zremrangebyrank),
 ];
@@ -50,7 +51,9 @@ impl Query {
                 return Err(Refusal::Syntax);
             }
         }
-        if self.limit.is_some() && self.by_score != Some(true) {
+        // A count of -1 is the default, so Redis does not see that it was given.
+        let limited = self.limit.is_some_and(|(_, most)| most != -1);
+        if limited && self.by_score != Some(true) {
             return Err(Refusal::err(
                 "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
@@ -157,7 +160,12 @@ fn score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, Refusal> {
             [b'(', text @ ..] => (text, true),
             text => (text, false),
         };
-        let score = parse_float(text)?;
+        // C reads nothing as zero, and so does Redis here.
+        let score = if text.is_empty() {
+            0.0
+        } else {
+            parse_float(text)?
+        };
         Some(Bound { score, exclusive })
     };
     match (bound(min), bound(max)) {
@@ -173,6 +181,15 @@ fn zcount(call: &mut Call<'_>) -> Answer {
     let range = score_range(min, max)?;
     let set = call.keyspace.get::<SortedSet>(key)?;
     Ok(count(set.map_or(0, |set| set.in_range(range).count())))
+}
+
+fn zrevrank(call: &mut Call<'_>) -> Answer {
+    let [_, key, member] = call.words else {
+        return call.arity();
+    };
+    let set = call.keyspace.get::<SortedSet>(key)?;
+    let rank = set.and_then(|set| set.iter().rev().position(|(other, _)| other == member));
+    Ok(rank.map_or(Reply::Nil, count))
 }
 
 fn zremrangebyscore(call: &mut Call<'_>) -> Answer {

@@ -69,7 +69,12 @@ impl Flags {
             let text = "XX and NX options at the same time are not compatible";
             return Err(Refusal::err(text));
         }
-        if (self.gt && self.nx) || (self.lt && self.nx) || (self.gt && self.lt) {
+        if [self.nx, self.gt, self.lt]
+            .into_iter()
+            .filter(|set| *set)
+            .count()
+            > 1
+        {
             let text = "GT, LT, and/or NX options at the same time are not compatible";
             return Err(Refusal::err(text));
         }

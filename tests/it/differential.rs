@@ -1,0 +1,266 @@
+//! The embedded host against Redis: whatever runs on both must answer the same and leave the same.
+//!
+//! Not compared: the clock (times are compared with a tolerance), the order of unordered replies,
+//! and where an error arose in a script.
+
+mod draw;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hookstash_shared::clock::{ManualClock, SystemClock};
+use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
+use hookstash_shared::store::redis_host::{RedisHost, RedisOptions, RedisUrl};
+use hookstash_shared::store::script::Script;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use self::draw::{Action, case, choices};
+use crate::support::redis::RedisServer;
+
+const CASES: u32 = 3000;
+/// Longest expiry that a case waits for.
+const SHORT_MS: u64 = 15;
+/// How far times of the two hosts may lie apart.
+const TIME_TOLERANCE_MS: i64 = 5_000;
+
+/// What shows all there is to one key.
+const KEY_READERS: [&str; 8] = [
+    "TYPE <k>",
+    "GET <k>",
+    "LRANGE <k> 0 -1",
+    "HGETALL <k>",
+    "SMEMBERS <k>",
+    "ZRANGE <k> 0 -1 WITHSCORES",
+    "XRANGE <k> - +",
+    "PEXPIRETIME <k>",
+];
+
+/// The same store twice.
+struct Pair {
+    redis: RedisHost,
+    embedded: EmbeddedHost,
+}
+
+impl Pair {
+    async fn both(&self, step: Step) -> (StepResult, StepResult) {
+        let redis = self.redis.run(vec![step.clone()]).await.remove(0);
+        let embedded = self.embedded.run(vec![step]).await.remove(0);
+        (redis, embedded)
+    }
+
+    async fn command(&self, line: &str) -> (StepResult, StepResult) {
+        self.both(Step::Command(words(line))).await
+    }
+
+    /// Does `action` to both; what they answered, made comparable.
+    async fn act(&self, action: &Action) -> (String, String) {
+        match action {
+            Action::Command(words) => {
+                let (redis, embedded) = self.both(Step::Command(words.clone())).await;
+                comparable(words, redis, embedded)
+            }
+            Action::Script(source) => {
+                let (redis, embedded) = self.both(script_step(source)).await;
+                (shown(redis), shown(embedded))
+            }
+            Action::Walk(words) => (
+                walk(&self.redis, words.clone()).await,
+                walk(&self.embedded, words.clone()).await,
+            ),
+            Action::Full(full) => {
+                self.embedded.set_full(*full);
+                let limit = if *full { "1" } else { "0" };
+                let line = format!("CONFIG SET maxmemory {limit}");
+                let set = self.redis.run(vec![Step::Command(words(&line))]).await;
+                (
+                    format!("{set:?}"),
+                    format!("{:?}", [Ok::<_, HostError>(Reply::Status("OK".to_owned()))]),
+                )
+            }
+        }
+    }
+
+    /// Where the keyspaces differ: the command that shows it, and what both answer.
+    async fn differences(&self) -> Vec<(String, String, String)> {
+        let of_key = |key: &str| KEY_READERS.map(|line| line.replace("<k>", key));
+        let lines = choices("k").iter().copied().flat_map(of_key);
+        let mut found = Vec::new();
+        for line in lines.chain(["DBSIZE".to_owned()]) {
+            let (redis, embedded) = self.command(&line).await;
+            let (redis, embedded) = comparable(&words(&line), redis, embedded);
+            if redis != embedded {
+                found.push((line, redis, embedded));
+            }
+        }
+        found
+    }
+
+    async fn reset(&self) {
+        let empty = Action::Full(false);
+        self.act(&empty).await;
+        let (redis, embedded) = self.command("FLUSHALL").await;
+        assert_eq!(redis, embedded);
+        self.embedded.take_effects();
+    }
+}
+
+fn words(line: &str) -> Vec<Bytes> {
+    line.split(' ')
+        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+        .collect()
+}
+
+fn script_step(source: &str) -> Step {
+    let source: &'static str = Box::leak(source.to_owned().into_boxed_str());
+    let parts: &'static [&'static str] = Box::leak(Box::new([source]));
+    Step::Script {
+        script: Box::leak(Box::new(Script::new("drawn", parts))),
+        keys: words("a b"),
+        args: words("one two"),
+    }
+}
+
+/// Every page of a walk, sorted.
+async fn walk(host: &dyn Host, mut words: Vec<Bytes>) -> String {
+    let place = words
+        .iter()
+        .position(|word| word == "0" || word.ends_with(b"x"))
+        .unwrap_or(1);
+    let chunk = if words[0] == "HSCAN" || words[0] == "ZSCAN" {
+        2
+    } else {
+        1
+    };
+    let mut seen = Vec::new();
+    loop {
+        let reply = match host.run(vec![Step::Command(words.clone())]).await.remove(0) {
+            Ok(Reply::Array(reply)) => reply,
+            other => return shown(other),
+        };
+        let [Reply::Bytes(next), Reply::Array(page)] = reply.as_slice() else {
+            panic!("{reply:?} is no page");
+        };
+        seen.extend(page.chunks(chunk).map(|element| format!("{element:?}")));
+        if next == "0" {
+            seen.sort();
+            seen.dedup();
+            return seen.join(", ");
+        }
+        words[place] = next.clone();
+    }
+}
+
+fn shown(result: StepResult) -> String {
+    // Redis names the script and the line, and quotes an unknown command's arguments.
+    let text = |fault: String| {
+        let end = [" script: ", ", with args beginning with: "].map(|mark| fault.find(mark));
+        let end = end.into_iter().flatten().min().unwrap_or(fault.len());
+        fault[..end].trim_end().to_owned()
+    };
+    match result {
+        Ok(reply) => format!("{reply:?}"),
+        Err(HostError::Fault(fault)) => format!("fault {}", text(fault)),
+        Err(HostError::Full(fault)) => format!("full {}", text(fault)),
+        Err(other) => format!("{other:?}"),
+    }
+}
+
+fn comparable(words: &[Bytes], redis: StepResult, embedded: StepResult) -> (String, String) {
+    let name = String::from_utf8_lossy(&words[0]).to_uppercase();
+    match (name.as_str(), redis, embedded) {
+        ("TTL" | "PTTL" | "PEXPIRETIME", Ok(Reply::Int(redis)), Ok(Reply::Int(embedded)))
+            if redis > 0 && embedded > 0 && (redis - embedded).abs() <= TIME_TOLERANCE_MS =>
+        {
+            ("about the same".to_owned(), "about the same".to_owned())
+        }
+        ("HGETALL", Ok(Reply::Array(redis)), Ok(Reply::Array(embedded))) => {
+            (sorted(&redis, 2), sorted(&embedded, 2))
+        }
+        ("HKEYS" | "HVALS" | "SMEMBERS", Ok(Reply::Array(redis)), Ok(Reply::Array(embedded))) => {
+            (sorted(&redis, 1), sorted(&embedded, 1))
+        }
+        (_, redis, embedded) => (shown(redis), shown(embedded)),
+    }
+}
+
+fn sorted(replies: &[Reply], chunk: usize) -> String {
+    let mut shown: Vec<String> = replies
+        .chunks(chunk)
+        .map(|part| format!("{part:?}"))
+        .collect();
+    shown.sort();
+    shown.join(", ")
+}
+
+/// Applies everything `host` noted as its effects to an empty store whose clock stands at 0, so
+/// that nothing expires before its removal was noted.
+async fn replayed(host: &EmbeddedHost) -> EmbeddedHost {
+    let copy = EmbeddedHost::new(Arc::new(ManualClock::at(0))).unwrap();
+    for words in host.take_effects().into_iter().flatten() {
+        let result = copy.run(vec![Step::Command(words.clone())]).await.remove(0);
+        assert!(
+            result.is_ok(),
+            "the effect {words:?} was refused: {result:?}"
+        );
+    }
+    copy
+}
+
+async fn compare(pair: &Pair, actions: &[Action]) -> Result<(), TestCaseError> {
+    pair.reset().await;
+    for (index, action) in actions.iter().enumerate() {
+        let (redis, embedded) = pair.act(action).await;
+        prop_assert_eq!(
+            &redis,
+            &embedded,
+            "Redis left, embedded right, at step {}: {:?}",
+            index,
+            action
+        );
+        if action.expires_soon() {
+            tokio::time::sleep(Duration::from_millis(SHORT_MS + 3)).await;
+        }
+    }
+    let differences = pair.differences().await;
+    prop_assert!(
+        differences.is_empty(),
+        "the keyspaces differ (command, Redis, embedded): {:#?}",
+        differences
+    );
+    let copy = replayed(&pair.embedded).await;
+    prop_assert_eq!(
+        pair.embedded.dump(),
+        copy.dump(),
+        "the effects leave another keyspace"
+    );
+    Ok(())
+}
+
+#[test]
+fn both_hosts_answer_the_same_and_leave_the_same() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = RedisServer::start();
+    let url = RedisUrl::parse(&server.url()).unwrap();
+    let redis = runtime
+        .block_on(RedisHost::connect(&url, RedisOptions::default()))
+        .unwrap();
+    let embedded = EmbeddedHost::new(Arc::new(SystemClock::new())).unwrap();
+    let pair = Pair { redis, embedded };
+    let config = Config {
+        cases: CASES,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let outcome = TestRunner::new(config).run(&case(), |actions| {
+        runtime.block_on(compare(&pair, &actions))
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
