@@ -11,6 +11,16 @@
 )]
 
 mod both_hosts;
+mod api_bodies;
+mod api_dead_letters;
+mod api_delays;
+mod api_destinations;
+mod api_headers;
+mod api_health;
+mod api_messages;
+mod api_outages;
+mod api_publish;
+mod api_refusals;
 mod differential;
 mod equipment;
 mod redis_host;
