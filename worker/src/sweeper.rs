@@ -59,7 +59,9 @@ async fn sweep_shard(
     if walk % FLOW_KEY_WALKS == 0 {
         let mut cursor = 0;
         loop {
-            let page = store.forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED).await?;
+            let page = store
+                .forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED)
+                .await?;
             cursor = page.cursor;
             if cursor == 0 {
                 break;
