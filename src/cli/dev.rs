@@ -62,9 +62,16 @@ impl Dev {
         super::start_log(&given)?;
         let lines = Lines::of(&given);
         let app = App::new(credentials::fill(given), environment, Egress::Development)?;
-        let plan =
-            Plan { role: Role::Both, listen: Some(listen), patience: Patience::None, observer: None };
-        super::run(&app, plan, |address| println!("{}", lines.text(address.unwrap_or(listen)))).await
+        let plan = Plan {
+            role: Role::Both,
+            listen: Some(listen),
+            patience: Patience::None,
+            observer: None,
+        };
+        super::run(&app, plan, |address| {
+            println!("{}", lines.text(address.unwrap_or(listen)))
+        })
+        .await
     }
 }
 
@@ -124,7 +131,11 @@ impl Lines {
                 writeln!(text, "{name}={value}")
             };
         };
-        line("QSTASH_TOKEN", credentials::DEVELOPMENT_TOKEN, self.has_own_token);
+        line(
+            "QSTASH_TOKEN",
+            credentials::DEVELOPMENT_TOKEN,
+            self.has_own_token,
+        );
         let (current, next) = (keys.current().expose_secret(), keys.next().expose_secret());
         line("QSTASH_CURRENT_SIGNING_KEY", current, self.has_own_keys);
         line("QSTASH_NEXT_SIGNING_KEY", next, self.has_own_keys);

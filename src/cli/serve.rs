@@ -13,10 +13,8 @@ use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
 
 /// Where a server listens when it is not told.
-const LISTEN: std::net::SocketAddr = std::net::SocketAddr::new(
-    std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-    8080,
-);
+const LISTEN: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8080);
 
 /// Accept and deliver messages, on Redis (production)
 ///
@@ -64,7 +62,12 @@ pub(super) async fn run(
     };
     warn_of_public_keys(&settings);
     let app = App::new(settings, environment, Egress::Production)?;
-    let plan = Plan { role, listen, patience: Patience::Endless, observer: None };
+    let plan = Plan {
+        role,
+        listen,
+        patience: Patience::Endless,
+        observer: None,
+    };
     let announce = |address: Option<std::net::SocketAddr>| match address {
         Some(address) => tracing::info!(%address, ?role, "ready"),
         None => tracing::info!(?role, "ready"),
@@ -78,12 +81,18 @@ fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
     }
     match settings.redis_url {
         Some(_) => Ok(()),
-        None => Err(ConfigError::Missing { name: names::REDIS_URL.name() }),
+        None => Err(ConfigError::Missing {
+            name: names::REDIS_URL.name(),
+        }),
     }
 }
 
 fn warn_of_public_keys(settings: &Settings) {
-    if settings.signing_keys.as_ref().is_some_and(|keys| keys.are_development()) {
+    if settings
+        .signing_keys
+        .as_ref()
+        .is_some_and(|keys| keys.are_development())
+    {
         tracing::warn!(
             "the signing keys are the public ones of the development mode: anybody can sign with \
              them"

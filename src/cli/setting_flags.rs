@@ -23,7 +23,9 @@ impl SettingFlags {
 impl Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
         let flags = SETTINGS.iter().filter_map(flag);
-        let secrets = SETTINGS.iter().filter(|setting| setting.kind == Kind::Secret);
+        let secrets = SETTINGS
+            .iter()
+            .filter(|setting| setting.kind == Kind::Secret);
         let lines = secrets.map(|setting| {
             let meaning = setting.meaning.replace('`', "");
             format!("  {}\n          {meaning}\n", setting.names.join(", "))
@@ -77,7 +79,12 @@ fn flag(setting: &Setting) -> Option<Arg> {
 
 /// Whether the setting is shown by `-h`; `--help` shows all.
 fn is_usual(setting: &Setting) -> bool {
-    let usual = ["HOOKSTASH_REDIS_URL", "HOOKSTASH_LISTEN", "HOOKSTASH_SLOTS", "HOOKSTASH_LOG"];
+    let usual = [
+        "HOOKSTASH_REDIS_URL",
+        "HOOKSTASH_LISTEN",
+        "HOOKSTASH_SLOTS",
+        "HOOKSTASH_LOG",
+    ];
     usual.contains(&setting.name())
 }
 
