@@ -10,7 +10,6 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
-mod both_hosts;
 mod api_bodies;
 mod api_dead_letters;
 mod api_delays;
@@ -21,6 +20,7 @@ mod api_messages;
 mod api_outages;
 mod api_publish;
 mod api_refusals;
+mod both_hosts;
 mod differential;
 mod equipment;
 mod redis_host;

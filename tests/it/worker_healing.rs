@@ -30,26 +30,32 @@ async fn lease_and_die(stage: &Stage) -> Lease {
         may_recover: true,
         byte_budget: 1 << 20,
     };
-    let answer = stage.store.exchange(Shard::default(), &exchange).await.expect("an answer");
+    let answer = stage
+        .store
+        .exchange(Shard::default(), &exchange)
+        .await
+        .expect("an answer");
     answer.leases.into_iter().next().expect("a lease")
 }
 
-fn ids(received: &[Received]) -> BTreeSet<String> {
+fn ids(requests: &[Received]) -> BTreeSet<String> {
     let id = |one: &Received| one.header("upstash-message-id").unwrap().to_owned();
-    received.iter().map(id).collect()
+    requests.iter().map(id).collect()
 }
 
 #[tokio::test]
 async fn r14_a_message_without_retries_whose_worker_died_before_its_call_is_still_called() {
     for stage in Stage::both().await {
         let receiver = Receiver::start();
-        let id = stage.publish(message(&receiver.url("/r14")).retries(0)).await;
+        let id = stage
+            .publish(message(&receiver.url("/r14")).retries(0))
+            .await;
         lease_and_die(&stage).await;
         let _worker = stage.work();
         stage.wait_for_state(&id, State::Delivered).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 1, "{}", stage.name());
-        assert_eq!(received[0].header("upstash-retried"), Some("0"));
+        let requests = receiver.received();
+        assert_eq!(requests.len(), 1, "{}", stage.name());
+        assert_eq!(requests[0].header("upstash-retried"), Some("0"));
     }
 }
 
@@ -69,7 +75,11 @@ async fn a_message_that_kills_its_workers_dies_without_another_call() {
             may_recover: true,
             byte_budget: 1 << 20,
         };
-        let answer = stage.store.exchange(Shard::default(), &exchange).await.unwrap();
+        let answer = stage
+            .store
+            .exchange(Shard::default(), &exchange)
+            .await
+            .unwrap();
         if answer.leases.first().is_some_and(|lease| lease.lost == 7) {
             break;
         }
@@ -118,7 +128,12 @@ async fn f24_a_receiver_slower_than_the_lease_is_called_once() {
         let (_one, _other) = (stage.work(), stage.work());
         let id = stage.publish(message(&receiver.url("/f24"))).await;
         stage.wait_for_state(&id, State::Delivered).await;
-        assert_eq!((receiver.count(), stage.reports().len()), (1, 1), "{}", stage.name());
+        assert_eq!(
+            (receiver.count(), stage.reports().len()),
+            (1, 1),
+            "{}",
+            stage.name()
+        );
     }
 }
 
@@ -140,9 +155,14 @@ async fn a_delivery_that_panics_is_an_attempt_that_failed() {
     let worker = stage.work();
     let mut headers = Headers::default();
     let text = "${BOOM}".to_owned();
-    let source = HeaderSource::Template { text, allowed_env_vars: vec!["BOOM".to_owned()] };
+    let source = HeaderSource::Template {
+        text,
+        allowed_env_vars: vec!["BOOM".to_owned()],
+    };
     headers.append(b"x-boom", source).unwrap();
-    let id = stage.publish(message(&receiver.url("/")).headers(headers).retries(2)).await;
+    let id = stage
+        .publish(message(&receiver.url("/")).headers(headers).retries(2))
+        .await;
     let last = stage.wait_for_death(&id).await;
     assert_eq!(last.class(), Some(ErrorClass::Configuration));
     assert_eq!(last.error(), "the delivery panicked");
@@ -175,15 +195,19 @@ async fn a_dead_delivery_thread_is_started_again_and_its_messages_come_back() {
         for id in &ids {
             stage.wait_for_state(id, State::Delivered).await;
         }
-        let received = receiver.received();
-        assert_eq!(ids_of(&received, "/slow"), 5, "{}", stage.name());
+        let requests = receiver.received();
+        assert_eq!(ids_of(&requests, "/slow"), 5, "{}", stage.name());
         assert!(worker.is_healthy());
         assert_eq!(worker.drain(SOON).await, Drained::Finished);
     }
 }
 
-fn ids_of(received: &[Received], path: &str) -> usize {
-    let of_path: Vec<_> = received.iter().filter(|one| one.path == path).cloned().collect();
+fn ids_of(requests: &[Received], path: &str) -> usize {
+    let of_path: Vec<_> = requests
+        .iter()
+        .filter(|one| one.path == path)
+        .cloned()
+        .collect();
     ids(&of_path).len()
 }
 
@@ -194,7 +218,9 @@ async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
     let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(20)));
     stage.settings.slots = 8;
     let worker = stage.work();
-    let all = (0..COUNT).map(|_| message(&receiver.url("/kill"))).collect();
+    let all = (0..COUNT)
+        .map(|_| message(&receiver.url("/kill")))
+        .collect();
     let published = stage.publish_all(all).await;
     receiver.wait_for(40, SOON).await;
     stage.redis.as_mut().unwrap().kill9();
@@ -205,10 +231,10 @@ async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
     for id in &published {
         stage.wait_for_state(id, State::Delivered).await;
     }
-    let received = receiver.received();
-    assert_eq!(ids(&received).len(), COUNT);
+    let requests = receiver.received();
+    assert_eq!(ids(&requests).len(), COUNT);
     // Only what was leased by an exchange whose reply was lost may be recovered, none is repeated.
-    assert!(received.len() <= COUNT + 8, "{} requests", received.len());
+    assert!(requests.len() <= COUNT + 8, "{} requests", requests.len());
     assert!(worker.is_healthy());
 }
 
@@ -249,7 +275,9 @@ async fn f02_waits_that_are_cut_or_unblocked_and_scripts_that_are_flushed_stop_n
         stage.publish(message(&receiver.url("/f02"))).await;
         receiver.wait_for(round + 1, Duration::from_secs(5)).await;
     }
-    receiver.expect_no_more_than(6, Duration::from_millis(200)).await;
+    receiver
+        .expect_no_more_than(6, Duration::from_millis(200))
+        .await;
 }
 
 #[tokio::test]
@@ -259,9 +287,15 @@ async fn f15_a_store_that_loses_replies_and_forgets_scripts_ends_with_every_mess
     stage.settings.batch = 8;
     let receiver = Receiver::with(|request| {
         let is_first = request.header("upstash-retried") == Some("0");
-        if is_first { Answer::status(500) } else { Answer::ok() }
+        if is_first {
+            Answer::status(500)
+        } else {
+            Answer::ok()
+        }
     });
-    let all = (0..COUNT).map(|_| message(&receiver.url("/f15")).retries(9)).collect();
+    let all = (0..COUNT)
+        .map(|_| message(&receiver.url("/f15")).retries(9))
+        .collect();
     let ids = stage.publish_all(all).await;
     let faults = stage.faults.as_ref().unwrap();
     faults.set_rates(FaultRates {
@@ -316,7 +350,9 @@ async fn a_late_success_of_another_worker_counts() {
         receiver.wait_for(1, SOON).await;
         settle_delivered(&stage, &id, &lease).await;
         stage.wait_for_state(&id, State::Delivered).await;
-        receiver.expect_no_more_than(1, Duration::from_millis(300)).await;
+        receiver
+            .expect_no_more_than(1, Duration::from_millis(300))
+            .await;
     }
 }
 
@@ -336,7 +372,11 @@ async fn settle_delivered(stage: &Stage, id: &MessageId, lease: &Lease) {
         may_recover: false,
         byte_budget: 0,
     };
-    stage.store.exchange(Shard::default(), &exchange).await.unwrap();
+    stage
+        .store
+        .exchange(Shard::default(), &exchange)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -346,7 +386,9 @@ async fn a_worker_with_another_number_of_shards_leases_nothing_and_says_so() {
     let receiver = Receiver::start();
     let worker = stage.work();
     let id = stage.publish(message(&receiver.url("/shards"))).await;
-    receiver.expect_no_more_than(0, Duration::from_millis(500)).await;
+    receiver
+        .expect_no_more_than(0, Duration::from_millis(500))
+        .await;
     assert!(!worker.is_healthy());
     assert_eq!(stage.state(&id).await, Some(State::Ready));
 }
@@ -360,8 +402,16 @@ async fn an_idle_worker_asks_the_store_for_next_to_nothing() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let commands = || -> u64 {
         let info: String = server.cli(&["INFO", "stats"]);
-        let line = info.lines().find(|line| line.starts_with("total_commands_processed:"));
-        line.unwrap().split(':').nth(1).unwrap().trim().parse().unwrap()
+        let line = info
+            .lines()
+            .find(|line| line.starts_with("total_commands_processed:"));
+        line.unwrap()
+            .split(':')
+            .nth(1)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
     };
     let before = commands();
     tokio::time::sleep(Duration::from_secs(8)).await;
@@ -382,7 +432,9 @@ async fn two_workers_on_several_shards_deliver_each_message_once() {
         Answer::ok()
     });
     let workers = [stage.work(), stage.work()];
-    let all = (0..COUNT).map(|_| message(&receiver.url("/many"))).collect();
+    let all = (0..COUNT)
+        .map(|_| message(&receiver.url("/many")))
+        .collect();
     let ids = stage.publish_all(all).await;
     for id in &ids {
         stage.wait_for_state(id, State::Delivered).await;

@@ -20,9 +20,9 @@ use crate::contact::Contact;
 use crate::fairness::fair;
 use crate::intake::take_in;
 use crate::patience::Patience;
-use crate::shared::{Desk, Phase, Shared};
 use crate::slots::Reserved;
 use crate::waiter::Waiter;
+use crate::worker::{Desk, Phase, Worker};
 
 /// Longest time without an exchange: shorter than the silence that breaks [`Contact`].
 const LOOK_PAUSE: Duration = Duration::from_secs(4);
@@ -33,7 +33,7 @@ const UNANSWERED_PER_SLOT: usize = 2;
 
 /// The exchange loop of one shard.
 pub(crate) struct Claimer {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     shard: Shard,
     bell: Arc<Notify>,
     contact: Contact,
@@ -52,18 +52,18 @@ pub(crate) struct Claimer {
 
 impl Claimer {
     /// `None` for a shard that this deployment does not have.
-    pub(crate) fn new(shared: Arc<Shared>, shard: Shard) -> Option<Self> {
+    pub(crate) fn new(worker: Arc<Worker>, shard: Shard) -> Option<Self> {
         Some(Self {
-            bell: Arc::clone(&shared.desk(shard)?.outbox.bell),
-            contact: Contact::new(shared.store.lease()),
-            waiter: Waiter::new(shared.store.clone(), shard),
+            bell: Arc::clone(&worker.desk(shard)?.outbox.bell),
+            contact: Contact::new(worker.store.lease()),
+            waiter: Waiter::new(worker.store.clone(), shard),
             patience: Patience::new(),
             batch: Vec::new(),
             is_due: true,
             has_more: false,
             look_at: now(),
             is_agreed: false,
-            shared,
+            worker,
             shard,
         })
     }
@@ -85,8 +85,8 @@ impl Claimer {
 
     /// Waits for a reason to exchange; `false` when the worker is closed.
     async fn has_reason(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let mut phases = shared.phase.subscribe();
+        let worker = Arc::clone(&self.worker);
+        let mut phases = worker.phase.subscribe();
         loop {
             self.fill();
             let phase = *phases.borrow_and_update();
@@ -94,12 +94,12 @@ impl Claimer {
             if phase == Phase::Closed {
                 return false;
             }
-            let is_free = is_running && shared.slots.free() > 0;
+            let is_free = is_running && worker.slots.free() > 0;
             if !self.batch.is_empty() || (is_running && self.is_due) || (self.has_more && is_free) {
                 return true;
             }
             if is_running && !is_free {
-                shared.slots.tell_when_free(&self.bell);
+                worker.slots.tell_when_free(&self.bell);
             }
             tokio::select! {
                 () = self.bell.notified() => {}
@@ -112,11 +112,11 @@ impl Claimer {
 
     /// Uses a token, or puts it back for another worker.
     async fn took_token(&mut self, token: Result<bool, HostError>) {
-        let can_use = self.shared.phase() == Phase::Running && self.shared.slots.free() > 0;
+        let can_use = self.worker.phase() == Phase::Running && self.worker.slots.free() > 0;
         match token {
             Ok(true) if can_use => self.is_due = true,
             Ok(true) => {
-                if let Err(error) = self.shared.store.wake(self.shard).await {
+                if let Err(error) = self.worker.store.wake(self.shard).await {
                     tracing::debug!(shard = %self.shard, %error, "a wake-up token was lost");
                 }
             }
@@ -148,41 +148,54 @@ impl Claimer {
     /// Whether the store was started with as many shards as this process has. If not, nothing is
     /// leased: half of its lanes would be missed.
     async fn agree(&mut self) -> Result<bool, HostError> {
-        let ours = self.shared.store.shards().count();
-        let theirs = self.shared.store.agree_on_shards(ours).await?;
+        let ours = self.worker.store.shards().count();
+        let theirs = self.worker.store.agree_on_shards(ours).await?;
         if theirs != ours {
-            tracing::error!(ours, theirs, "the store has another number of shards: leasing nothing");
+            tracing::error!(
+                ours,
+                theirs,
+                "the store has another number of shards: leasing nothing"
+            );
         }
         Ok(theirs == ours)
     }
 
     /// How many messages to lease now.
     fn want(&self) -> usize {
-        let unanswered_max = self.shared.slots.total().saturating_mul(UNANSWERED_PER_SLOT);
+        let unanswered_max = self
+            .worker
+            .slots
+            .total()
+            .saturating_mul(UNANSWERED_PER_SLOT);
         let is_leasing = self.is_agreed
-            && self.shared.phase() == Phase::Running
-            && self.shared.unanswered() < unanswered_max;
-        if is_leasing { self.shared.settings.batch } else { 0 }
+            && self.worker.phase() == Phase::Running
+            && self.worker.unanswered() < unanswered_max;
+        if is_leasing {
+            self.worker.settings.batch
+        } else {
+            0
+        }
     }
 
     /// One exchange with the settlements in hand and up to `want` new leases.
     async fn send(&mut self, want: usize) -> Result<(), HostError> {
-        let shared = Arc::clone(&self.shared);
-        let free = shared.slots.free();
-        let room = shared.slots.reserve(want, LEASE_BYTES_MAX);
-        let asked_at = shared.clock.monotonic();
+        let worker = Arc::clone(&self.worker);
+        let free = worker.slots.free();
+        let room = worker.slots.reserve(want, LEASE_BYTES_MAX);
+        let asked_at = worker.clock.monotonic();
         let exchange = Exchange {
             settlements: &self.batch,
             want: u32::try_from(room.count()).unwrap_or(u32::MAX),
-            nonce: u32::try_from(shared.random.below(1 << 32)).unwrap_or(0),
+            nonce: u32::try_from(worker.random.below(1 << 32)).unwrap_or(0),
             fair: self.fair(free),
             may_recover: self.contact.may_recover(asked_at),
             byte_budget: room.bytes(),
         };
-        let answer = shared.store.exchange(self.shard, &exchange).await;
+        let answer = worker.store.exchange(self.shard, &exchange).await;
         self.set_in_touch(answer.is_ok() && self.is_agreed);
         let answer = answer?;
-        self.contact.replied(shared.clock.monotonic(), answer.now_ms);
+        self.contact
+            .replied(worker.clock.monotonic(), answer.now_ms);
         self.settled(self.batch.len());
         self.batch.clear();
         self.plan(&answer, room.count());
@@ -232,7 +245,7 @@ impl Claimer {
             }
             Some(_) if has_moved && wanted > 0 => Duration::ZERO,
             // Due, but not to be touched yet: a lease that this process may not judge.
-            Some(_) => (self.shared.store.lease() / 15).min(LOOK_PAUSE),
+            Some(_) => (self.worker.store.lease() / 15).min(LOOK_PAUSE),
         };
         self.look_at = now() + pause;
     }
@@ -240,15 +253,17 @@ impl Claimer {
     fn take_in(&self, leases: Vec<Lease>, mut room: Reserved, asked_at: Duration) {
         if !leases.is_empty() {
             room.keep(leases.len());
-            let shared = Arc::clone(&self.shared);
-            tokio::spawn(take_in(shared, self.shard, leases, room, asked_at));
+            let worker = Arc::clone(&self.worker);
+            tokio::spawn(take_in(worker, self.shard, leases, room, asked_at));
         }
     }
 
     fn fair(&self, free: usize) -> Fair {
-        let live = self.desk().map_or(0, |desk| desk.live_slots.load(Ordering::Relaxed));
-        let (free, total) = (free as u64, self.shared.slots.total() as u64);
-        fair(live, free, total, self.shared.store.shards().count())
+        let live = self
+            .desk()
+            .map_or(0, |desk| desk.live_slots.load(Ordering::Relaxed));
+        let (free, total) = (free as u64, self.worker.slots.total() as u64);
+        fair(live, free, total, self.worker.store.shards().count())
     }
 
     /// Logs and waits a little longer each time; the end of the worker cuts the wait short.
@@ -261,14 +276,15 @@ impl Claimer {
         tracing::warn!(%shard, what, %error, pause_ms, "the store does not serve; going on later");
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.shared.reached(Phase::Closed) => {}
+            () = self.worker.reached(Phase::Closed) => {}
         }
         self.is_due = true;
     }
 
     fn fill(&mut self) {
-        if let Some(desk) = self.shared.desk(self.shard) {
-            desk.outbox.fill(&mut self.batch, self.shared.settings.batch);
+        if let Some(desk) = self.worker.desk(self.shard) {
+            desk.outbox
+                .fill(&mut self.batch, self.worker.settings.batch);
         }
     }
 
@@ -285,7 +301,7 @@ impl Claimer {
     }
 
     fn desk(&self) -> Option<&Desk> {
-        self.shared.desk(self.shard)
+        self.worker.desk(self.shard)
     }
 }
 

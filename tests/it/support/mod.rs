@@ -4,8 +4,8 @@
     reason = "equipment is complete before every part of it has a test that uses it"
 )]
 
-pub(crate) mod name_server;
 pub(crate) mod front_door;
+pub(crate) mod name_server;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;

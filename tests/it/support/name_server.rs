@@ -41,7 +41,10 @@ impl Drop for NameServer {
 /// RFC 1035: the header, the question as it came, and at most one address.
 fn answer(query: &[u8], failures_left: &mut usize) -> Vec<u8> {
     const TYPE_A: u8 = 1;
-    let name_length = query[12..].iter().position(|&byte| byte == 0).expect("a name ends");
+    let name_length = query[12..]
+        .iter()
+        .position(|&byte| byte == 0)
+        .expect("a name ends");
     let question_end = 12 + name_length + 5;
     let is_address = query[question_end - 3] == TYPE_A;
     let mut reply = query[..question_end].to_vec();

@@ -106,7 +106,11 @@ impl Stage {
 
     /// Which host this is, for messages.
     pub(crate) fn name(&self) -> &'static str {
-        if self.redis.is_some() { "redis" } else { "embedded" }
+        if self.redis.is_some() {
+            "redis"
+        } else {
+            "embedded"
+        }
     }
 
     /// What a worker on this stage is made of. On a server it has connections of its own.
@@ -114,7 +118,13 @@ impl Stage {
         let store = match &self.redis {
             Some(server) => {
                 let host = connect(&server.url());
-                Store::new(host, "hs", self.store.shards(), self.lease, Retention::default())
+                Store::new(
+                    host,
+                    "hs",
+                    self.store.shards(),
+                    self.lease,
+                    Retention::default(),
+                )
             }
             None => self.store.clone(),
         };
@@ -154,18 +164,29 @@ impl Stage {
 
     /// Publishes.
     pub(crate) async fn publish(&self, message: NewMessageBuilder) -> MessageId {
-        let message = message.build(now_ms(), &Limits::default()).expect("a valid message");
-        self.publisher.publish(message, SOON).await.expect("accepted").id
+        let message = message
+            .build(now_ms(), &Limits::default())
+            .expect("a valid message");
+        self.publisher
+            .publish(message, SOON)
+            .await
+            .expect("accepted")
+            .id
     }
 
     /// Publishes many at once; returns their ids in order.
     pub(crate) async fn publish_all(&self, messages: Vec<NewMessageBuilder>) -> Vec<MessageId> {
         let items = messages.into_iter().map(|message| {
-            let message = message.build(now_ms(), &Limits::default()).expect("a valid message");
+            let message = message
+                .build(now_ms(), &Limits::default())
+                .expect("a valid message");
             (self.publisher.id_for(&message), message)
         });
         let published = self.publisher.publish_many(items.collect(), SOON).await;
-        published.into_iter().map(|one| one.expect("accepted").id).collect()
+        published
+            .into_iter()
+            .map(|one| one.expect("accepted").id)
+            .collect()
     }
 
     /// Waits until `id` is in `state`.
@@ -176,7 +197,11 @@ impl Stage {
             if now == Some(state) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{}: {id} is {now:?}, not {state:?}", self.name());
+            assert!(
+                Instant::now() < deadline,
+                "{}: {id} is {now:?}, not {state:?}",
+                self.name()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -190,7 +215,12 @@ impl Stage {
     /// Waits until `id` is dead; its last response.
     pub(crate) async fn wait_for_death(&self, id: &MessageId) -> LastResponse {
         self.wait_for_state(id, State::Dead).await;
-        let letter: DeadLetter = self.store.dead_letter(id).await.unwrap().expect("a dead letter");
+        let letter: DeadLetter = self
+            .store
+            .dead_letter(id)
+            .await
+            .unwrap()
+            .expect("a dead letter");
         LastResponse::decode(&letter.response).expect("a last response")
     }
 
@@ -203,7 +233,9 @@ impl Stage {
 /// A message to `url` whose retries come quickly.
 pub(crate) fn message(url: &str) -> NewMessageBuilder {
     let destination = Destination::parse(url).expect("a destination");
-    NewMessage::to(destination).retry_delay(RetryDelay::checked(QUICK)).timeout(SOON)
+    NewMessage::to(destination)
+        .retry_delay(RetryDelay::checked(QUICK))
+        .timeout(SOON)
 }
 
 /// A host that connects when it is used first.
