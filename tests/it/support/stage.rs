@@ -234,7 +234,7 @@ impl Stage {
 pub(crate) fn message(url: &str) -> NewMessageBuilder {
     let destination = Destination::parse(url).expect("a destination");
     NewMessage::to(destination)
-        .retry_delay(RetryDelay::checked(QUICK))
+        .retry_delay(RetryDelay::parse(QUICK).expect("an expression"))
         .timeout(SOON)
 }
 
