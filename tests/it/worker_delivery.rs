@@ -402,3 +402,34 @@ async fn a_message_of_a_queue_waits_for_the_retries_of_the_one_before_it() {
         assert_eq!(receiver.active_max(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_flow_control_key_bounds_calls_at_one_time_and_per_period() {
+    for stage in Stage::both().await {
+        let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(50)));
+        let _worker = stage.work();
+        let capped = |_| message(&receiver.url("/cap")).flow_control(b"cap", Some(3), None, None);
+        stage
+            .publish_all((0..30).map(|n| capped(n).unwrap()).collect())
+            .await;
+        receiver.wait_for(30, SOON).await;
+        assert_eq!(receiver.active_max(), 3, "{}", stage.name());
+        let receiver = Receiver::start();
+        let rated = |_| {
+            let period = Some(Duration::from_secs(1));
+            message(&receiver.url("/rate")).flow_control(b"rate", None, Some(5), period)
+        };
+        stage
+            .publish_all((0..12).map(|n| rated(n).unwrap()).collect())
+            .await;
+        let requests = receiver.wait_for(12, SOON).await;
+        for (later, earlier) in requests[5..].iter().zip(&requests) {
+            let gap = later.at - earlier.at;
+            assert!(
+                gap > Duration::from_millis(900),
+                "{}: {gap:?}",
+                stage.name()
+            );
+        }
+    }
+}

@@ -3,8 +3,8 @@
 //! It settles and leases in one call, and calls again as soon as there is a reason: settlements
 //! that gathered meanwhile, a wake-up token, work that was left, a due time. So one exchange is
 //! under way at a time, its latency is nil when idle and its batches grow under load. Without a
-//! reason it sends nothing but the look every [`LOOK_PAUSE`], which repairs a wake-up token that
-//! was lost and keeps the contact that recovery asks for.
+//! reason it sends nothing but a look every 4 s, which repairs a wake-up token that was lost and
+//! keeps the contact that recovery asks for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use hookstash_shared::message::Shard;
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Exchange, Exchanged, Fair, Lease, Settlement};
+use hookstash_shared::store::{Exchange, Exchanged, Fair, Lease, Settled, Settlement};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::contact::Contact;
+use crate::contact::{Contact, gap_max};
 use crate::fairness::fair;
 use crate::intake::take_in;
 use crate::patience::Patience;
@@ -24,8 +24,6 @@ use crate::slots::Reserved;
 use crate::waiter::Waiter;
 use crate::worker::{Desk, Phase, Worker};
 
-/// Longest time without an exchange: shorter than the silence that breaks [`Contact`].
-const LOOK_PAUSE: Duration = Duration::from_secs(4);
 /// Most bytes of envelopes and bodies that one exchange may lease.
 const LEASE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
@@ -46,6 +44,8 @@ pub(crate) struct Claimer {
     /// The last exchange left work.
     has_more: bool,
     look_at: Instant,
+    /// Longest time without an exchange: shorter than the silence that breaks the contact.
+    look_pause: Duration,
     /// Whether the store is known to have as many shards as this process thinks.
     is_agreed: bool,
 }
@@ -62,6 +62,7 @@ impl Claimer {
             is_due: true,
             has_more: false,
             look_at: now(),
+            look_pause: gap_max(worker.store.lease()) * 4 / 5,
             is_agreed: false,
             worker,
             shard,
@@ -121,9 +122,10 @@ impl Claimer {
                 }
             }
             Ok(false) => {}
+            // The waiter paces itself; whether the store serves is for an exchange to say.
             Err(error) => {
+                tracing::debug!(shard = %self.shard, %error, "waiting failed");
                 self.is_due = true;
-                self.failed(&error, "wait").await;
             }
         }
     }
@@ -238,14 +240,14 @@ impl Claimer {
         let counters = &answer.counters;
         let has_moved = !answer.leases.is_empty() || counters.promoted + counters.recovered > 0;
         let pause = match answer.next_due_ms {
-            None => LOOK_PAUSE,
+            None => self.look_pause,
             Some(due_ms) if due_ms > answer.now_ms => {
                 // One more, because the host counts whole milliseconds.
-                Duration::from_millis(due_ms - answer.now_ms + 1).min(LOOK_PAUSE)
+                Duration::from_millis(due_ms - answer.now_ms + 1).min(self.look_pause)
             }
             Some(_) if has_moved && wanted > 0 => Duration::ZERO,
             // Due, but not to be touched yet: a lease that this process may not judge.
-            Some(_) => (self.worker.store.lease() / 15).min(LOOK_PAUSE),
+            Some(_) => (self.worker.store.lease() / 15).min(self.look_pause),
         };
         self.look_at = now() + pause;
     }
@@ -313,6 +315,14 @@ fn log(shard: Shard, answer: &Exchanged) {
     let counters = answer.counters;
     let leased = answer.leases.len();
     tracing::trace!(%shard, leased, settled = answer.settled.len(), more = answer.more, "exchange");
+    let stale = answer
+        .settled
+        .iter()
+        .filter(|settled| **settled == Settled::Stale);
+    let stale = stale.count();
+    if stale > 0 {
+        tracing::info!(%shard, count = stale, "settle: stale, nothing was changed");
+    }
     if counters.recovered > 0 {
         tracing::warn!(%shard, count = counters.recovered, "recover");
     }

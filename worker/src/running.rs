@@ -155,7 +155,9 @@ impl RunningWorker {
         &self.worker.settings
     }
 
-    async fn ended(&self) -> Drained {
+    /// Returns when the worker has ended, for whatever reason. One that ends although nobody asked
+    /// it to has a defect; its process should be started again.
+    pub async fn ended(&self) -> Drained {
         let mut drained = self.drained.clone();
         // The sender goes away without a word only when the store thread panicked.
         let lost = Drained::Cut {

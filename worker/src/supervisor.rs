@@ -39,7 +39,14 @@ pub(crate) async fn supervise(
     let sweeper = tokio::spawn(sweep(Arc::clone(&worker)));
     let keeper = tokio::spawn(keep_threads(crew, ended));
 
-    worker.reached(Phase::Draining).await;
+    tokio::select! {
+        () = worker.reached(Phase::Draining) => {}
+        part = parts.join_next() => {
+            // Only a defect ends a part: better a worker that is started anew than a silent half.
+            tracing::error!(?part, "a part of the worker ended: stopping");
+            worker.advance(Phase::Stopping);
+        }
+    }
     let end = drain(&worker).await;
     worker.advance(Phase::Closed);
     worker.dispatch.close_all();
