@@ -79,7 +79,9 @@ async fn pages_cover_every_dead_letter_once_newest_first() {
     let mut path = "/v2/dlq?count=10".to_owned();
     for size in [10, 10, 5] {
         let page = door.call("GET", &path).await.json;
-        let messages = page["messages"].as_array().unwrap_or_else(|| panic!("{path}: {page}"));
+        let messages = page["messages"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{path}: {page}"));
         assert_eq!(messages.len(), size);
         for message in messages {
             seen.push(message["dlqId"].as_str().unwrap().to_owned());
@@ -111,7 +113,9 @@ async fn a_page_of_large_letters_ends_early_and_goes_on_from_its_cursor() {
     let mut seen = BTreeSet::new();
     for size in [2, 2] {
         let page = door.call("GET", &path).await.json;
-        let messages = page["messages"].as_array().unwrap_or_else(|| panic!("{path}: {page}"));
+        let messages = page["messages"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{path}: {page}"));
         assert_eq!(messages.len(), size);
         for message in messages {
             assert_eq!(message["body"].as_str().unwrap().len(), 9 * 1024 * 1024);
