@@ -224,15 +224,22 @@ impl Store {
         let mut words = vec![Bytes::from_static(b"MGET")];
         for lease in leases {
             words.push(self.keys.envelope(shard, lease.id.as_str()));
-            let body = lease.body_key.as_deref();
-            words.push(self.keys.envelope(shard, body.unwrap_or(lease.id.as_str())));
+            words.extend(
+                lease
+                    .body_key
+                    .as_deref()
+                    .map(|key| self.keys.envelope(shard, key)),
+            );
         }
         let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
         let mut found = Vec::with_capacity(leases.len());
         for lease in leases {
-            let (own, body) = (reader.next()?, reader.next()?);
-            let shared = lease.body_key.as_ref().and_then(|_| bytes(body));
-            found.push((bytes(own), shared));
+            let own = bytes(reader.next()?);
+            let shared = match lease.body_key {
+                Some(_) => bytes(reader.next()?),
+                None => None,
+            };
+            found.push((own, shared));
         }
         Ok(found)
     }

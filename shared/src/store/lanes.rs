@@ -2,10 +2,22 @@
 
 use std::time::Duration;
 
-use super::args::{Args, integer};
-use super::host::HostError;
+use super::args::{Args, Reader, command, integer};
+use super::host::{HostError, Step};
 use super::{Store, scripts};
-use crate::message::{Lane, Shard};
+use crate::message::{Lane, LaneKind, Shard};
+
+/// How many lanes one page of a walk over the settings asks for.
+const SETTINGS_PAGE: &str = "256";
+
+/// One page of a walk over the flow-control keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowKeyPage {
+    /// Where the next page starts; 0 when the walk is over.
+    pub cursor: u64,
+    /// How many keys were forgotten on this page.
+    pub forgotten: u64,
+}
 
 /// What to change of a lane; `None` leaves a field as it is. Calls in flight are never interrupted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,11 +97,48 @@ impl Store {
         lane: &Lane,
         unused: Duration,
     ) -> Result<bool, HostError> {
+        let reply = self.run_one(self.forget_step(shard, lane, unused)).await?;
+        Ok(integer(&reply) == Some(1))
+    }
+
+    fn forget_step(&self, shard: Shard, lane: &Lane, unused: Duration) -> Step {
         let unused_ms: u64 = unused.as_millis().try_into().unwrap_or(u64::MAX);
         let args = Args::new().text(lane.as_str()).number(unused_ms);
-        let reply = self
-            .run_script(shard, &scripts::FORGET_FLOW_KEY, args)
-            .await?;
-        Ok(integer(&reply) == Some(1))
+        self.script(shard, &scripts::FORGET_FLOW_KEY, args)
+    }
+
+    /// Looks at one page of lanes with settings, starting at `cursor`, and forgets the flow-control
+    /// keys among them that were not used for `unused`. O(page).
+    pub async fn forget_flow_keys(
+        &self,
+        shard: Shard,
+        cursor: u64,
+        unused: Duration,
+    ) -> Result<FlowKeyPage, HostError> {
+        let key = self.keys.of_shard(shard, "cfg");
+        let from = cursor.to_string();
+        let scan = command([
+            b"HSCAN",
+            &key,
+            from.as_bytes(),
+            b"COUNT",
+            SETTINGS_PAGE.as_bytes(),
+        ]);
+        let mut reader = Reader::new(self.run_one(scan).await?, "flow keys")?;
+        let cursor = reader.number()?;
+        let mut fields = reader.array()?;
+        let mut steps = Vec::new();
+        while fields.len() > 0 {
+            let (name, _settings) = (fields.text()?, fields.next()?);
+            let lane = Lane::parse(&name).ok();
+            if let Some(lane) = lane.filter(|lane| lane.kind() == LaneKind::Flow) {
+                steps.push(self.forget_step(shard, &lane, unused));
+            }
+        }
+        let mut forgotten = 0;
+        for reply in self.host.run(steps).await {
+            forgotten += u64::from(integer(&reply?) == Some(1));
+        }
+        Ok(FlowKeyPage { cursor, forgotten })
     }
 }

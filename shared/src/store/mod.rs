@@ -8,6 +8,7 @@ mod audit;
 mod completions;
 mod dead_letters;
 mod exchange;
+mod heartbeat;
 mod inspect;
 mod lanes;
 mod publish;
@@ -35,7 +36,7 @@ pub use exchange::{
     Renewed, Settled, Settlement,
 };
 pub use inspect::{Cancelled, StoredMessage};
-pub use lanes::LaneChange;
+pub use lanes::{FlowKeyPage, LaneChange};
 pub use publish::{Accepted, Enqueue, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};

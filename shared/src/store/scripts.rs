@@ -45,6 +45,8 @@ scripts! {
     RENEW_LEASES = "renew_leases" [];
     /// Hands leases back.
     RELEASE_LEASES = "release_leases" [LANE, LIFE];
+    /// Counts the slots of live workers.
+    HEARTBEAT = "heartbeat" [];
     /// Cancels one message.
     CANCEL_MESSAGE = "cancel_message" [LANE, LIFE];
     /// Turns a dead letter into a new message.

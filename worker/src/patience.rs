@@ -1,0 +1,33 @@
+//! Patience with a store that does not serve: pauses that grow, with jitter.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The store heals within seconds, and so does this process.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Growing pauses until [`Patience::reset`].
+pub(crate) struct Patience(ExponentialBackoff);
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_jitter()
+            .with_min_delay(PAUSE_MIN)
+            .with_max_delay(PAUSE_MAX)
+            .without_max_times();
+        Self(pauses.build())
+    }
+
+    /// The next pause, at most [`PAUSE_MAX`].
+    pub(crate) fn next_pause(&mut self) -> Duration {
+        self.0.next().unwrap_or(PAUSE_MAX).min(PAUSE_MAX)
+    }
+
+    /// The store serves again.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new();
+    }
+}

@@ -1,0 +1,140 @@
+//! What an operator may set of a worker.
+
+use std::time::Duration;
+
+use hookstash_shared::http::RESPONSE_KEEP_BYTES;
+
+/// Slots when nobody says otherwise: they are cheap, a waiting call costs a socket.
+const SLOTS: usize = 512;
+const RENEW: Duration = Duration::from_secs(5);
+const BATCH: usize = 64;
+const DRAIN: Duration = Duration::from_secs(25);
+const BODY_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
+const TIMEOUT_MAX: Duration = Duration::from_hours(2);
+const SWEEP_PAUSE: Duration = Duration::from_mins(1);
+
+/// Settings of one worker process. The lease time belongs to the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSettings {
+    /// Most calls at one time, at least 1. Lowered at the start when the process may not open
+    /// enough files.
+    pub slots: usize,
+    /// Delivery threads, at least 1.
+    pub threads: usize,
+    /// How often leases are renewed and the worker says that it lives: a third of the lease time,
+    /// so that two renewals may be lost.
+    pub renew: Duration,
+    /// Most settlements and most new leases of one exchange, at least 1.
+    pub batch: usize,
+    /// How long [`crate::RunningWorker::drain`] lets running calls go on.
+    pub drain: Duration,
+    /// Most bytes of envelopes and bodies held at one time; a single larger message still goes.
+    pub body_budget_bytes: u64,
+    /// Longest total deadline of an attempt, whatever its message says.
+    pub timeout_max: Duration,
+    /// Most bytes of a response's body that are kept with a dead letter.
+    pub response_keep_bytes: usize,
+    /// Proportion of the default backoff that is random, 0 to 1.
+    pub jitter: f64,
+    /// Pause between two walks of the sweeper.
+    pub sweep_pause: Duration,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            slots: SLOTS,
+            threads,
+            renew: RENEW,
+            batch: BATCH,
+            drain: DRAIN,
+            body_budget_bytes: BODY_BUDGET_BYTES,
+            timeout_max: TIMEOUT_MAX,
+            response_keep_bytes: RESPONSE_KEEP_BYTES,
+            jitter: 0.0,
+            sweep_pause: SWEEP_PAUSE,
+        }
+    }
+}
+
+impl WorkerSettings {
+    /// The same with every number in its range and no more slots than `descriptors` open files
+    /// can carry, with a warning. `None` = no limit is known.
+    #[must_use]
+    pub(crate) fn fitted(mut self, descriptors: Option<usize>) -> Self {
+        self.slots = self.slots.max(1);
+        self.batch = self.batch.max(1);
+        if let Some(limit) = descriptors {
+            let carried = slots_for(limit);
+            if carried < self.slots {
+                tracing::warn!(
+                    asked = self.slots,
+                    slots = carried,
+                    limit,
+                    "slots lowered: the limit of open files (ulimit -n) cannot carry more"
+                );
+                self.slots = carried;
+            }
+        }
+        self.threads = self.threads.clamp(1, self.slots);
+        self
+    }
+}
+
+/// Files that are open for other reasons: standard streams, connections to the store, listeners.
+const OTHER_FILES: usize = 128;
+
+/// How many slots `limit` open files can carry: two slots need three files, because unused
+/// connections are kept for a while.
+fn slots_for(limit: usize) -> usize {
+    (limit.saturating_sub(OTHER_FILES) / 3 * 2).max(1)
+}
+
+/// The soft limit of open files of this process; `None` when it is unlimited or not told.
+pub(crate) fn descriptor_limit() -> Option<usize> {
+    soft_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn soft_limit(limits: &str) -> Option<usize> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_is_read_as_linux_writes_it() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max open files            1024                 1048576              files\n";
+        assert_eq!(soft_limit(limits), Some(1024));
+        assert_eq!(
+            soft_limit("Max open files            unlimited            unlimited"),
+            None
+        );
+        assert_eq!(soft_limit(""), None);
+    }
+
+    #[test]
+    fn the_usual_limit_carries_the_default_slots_and_a_small_one_lowers_them() {
+        let settings = WorkerSettings {
+            threads: 600,
+            ..WorkerSettings::default()
+        };
+        assert_eq!(settings.clone().fitted(None).slots, 512);
+        assert_eq!(settings.clone().fitted(Some(1024)).slots, 512);
+        let small = settings.fitted(Some(256));
+        assert_eq!((small.slots, small.threads), (84, 84));
+        let none = WorkerSettings {
+            slots: 0,
+            threads: 0,
+            ..WorkerSettings::default()
+        };
+        let none = none.fitted(Some(0));
+        assert_eq!((none.slots, none.threads), (1, 1));
+    }
+}

@@ -1,0 +1,98 @@
+//! The sweeper: walks the records at a low rate and clears away what nobody needs.
+//!
+//! Everything it does is repair or housekeeping; a deployment without it still delivers. It looks
+//! at one page at a time, with a pause after each, and rests between two walks, so an idle worker
+//! stays idle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookstash_shared::message::Shard;
+use hookstash_shared::store::SlotHolders;
+use hookstash_shared::store::host::HostError;
+
+use crate::shared::{Phase, Shared};
+
+/// Pause after a page that is not the last.
+const PAGE_PAUSE: Duration = Duration::from_secs(1);
+/// Messages of deleted queues that one call cancels.
+const TRASH_PAGE: u32 = 256;
+/// A flow-control key that nobody used for so long loses its settings.
+const FLOW_KEY_UNUSED: Duration = Duration::from_hours(7 * 24);
+/// Flow-control keys are looked at in one walk of so many.
+const FLOW_KEY_WALKS: u64 = 60;
+
+/// Sweeps until the worker drains. Errors are logged; the next walk tries again.
+pub(crate) async fn sweep(shared: Arc<Shared>) {
+    tokio::select! {
+        () = sweep_for_ever(&shared) => {}
+        () = shared.reached(Phase::Draining) => {}
+    }
+}
+
+async fn sweep_for_ever(shared: &Shared) {
+    let mut differences: BTreeMap<Shard, BTreeMap<String, i64>> = BTreeMap::new();
+    for walk in 0_u64.. {
+        tokio::time::sleep(shared.settings.sweep_pause).await;
+        for shard in shared.store.shards().iter() {
+            let previous = differences.entry(shard).or_default();
+            let swept = sweep_shard(shared, shard, walk, previous).await;
+            if let Err(error) = swept {
+                tracing::warn!(%shard, %error, "sweep failed");
+            }
+        }
+    }
+}
+
+async fn sweep_shard(
+    shared: &Shared,
+    shard: Shard,
+    walk: u64,
+    differences: &mut BTreeMap<String, i64>,
+) -> Result<(), HostError> {
+    let store = &shared.store;
+    while store.sweep_trash(shard, TRASH_PAGE).await? > 0 {
+        tokio::time::sleep(PAGE_PAUSE).await;
+    }
+    audit(shared, shard, differences).await?;
+    if walk % FLOW_KEY_WALKS == 0 {
+        let mut cursor = 0;
+        loop {
+            let page = store
+                .forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED)
+                .await?;
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+            tokio::time::sleep(PAGE_PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+/// One walk over all records of `shard`, then the counts of its lanes.
+async fn audit(
+    shared: &Shared,
+    shard: Shard,
+    differences: &mut BTreeMap<String, i64>,
+) -> Result<(), HostError> {
+    let (mut holders, mut cursor) = (SlotHolders::default(), 0);
+    let (mut repaired, mut unreadable) = (0, 0);
+    loop {
+        let page = shared.store.audit(shard, cursor, &mut holders).await?;
+        repaired += page.audited.repaired;
+        unreadable += page.audited.unreadable;
+        cursor = page.cursor;
+        if cursor == 0 {
+            break;
+        }
+        tokio::time::sleep(PAGE_PAUSE).await;
+    }
+    let recounted = shared.store.recount(shard, &holders, differences).await?;
+    if repaired + unreadable + recounted > 0 {
+        tracing::warn!(%shard, repaired, unreadable, recounted, "half states repaired");
+    }
+    Ok(())
+}
