@@ -1,0 +1,102 @@
+//! The flags of the settings, made from their table.
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use hookstash_shared::config::{ConfigError, Kind, Overrides, SETTINGS, Setting, Settings};
+use hookstash_shared::environment::Environment;
+
+/// Every setting that may stand on a command line, as given there.
+#[derive(Default, Clone)]
+pub(super) struct SettingFlags(Overrides);
+
+impl SettingFlags {
+    /// Sets one in the name of a command's own flag.
+    pub(super) fn set(&mut self, setting: &Setting, value: impl Into<String>) {
+        self.0.set(setting, value);
+    }
+
+    /// The settings of this process: these flags, else the environment, else the defaults.
+    pub(super) fn read(&self, environment: &dyn Environment) -> Result<Settings, ConfigError> {
+        Settings::from_environment(environment, &self.0)
+    }
+}
+
+impl Args for SettingFlags {
+    fn augment_args(command: Command) -> Command {
+        let flags = SETTINGS.iter().filter_map(flag);
+        let secrets = SETTINGS
+            .iter()
+            .filter(|setting| setting.kind == Kind::Secret);
+        let lines = secrets.map(|setting| {
+            let meaning = setting.meaning.replace('`', "");
+            format!("  {}\n          {meaning}\n", setting.names.join(", "))
+        });
+        let heading = "Secrets (environment only, because others can see a command line):\n";
+        let secrets: String = std::iter::once(heading.to_owned()).chain(lines).collect();
+        let help = match command.get_after_long_help() {
+            Some(help) => format!("{help}\n\n{secrets}"),
+            None => secrets,
+        };
+        command.args(flags).after_long_help(help)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for setting in SETTINGS.iter().filter(|setting| setting.flag().is_some()) {
+            if let Some(value) = matches.get_one::<String>(setting.name()) {
+                self.set(setting, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flag(setting: &Setting) -> Option<Arg> {
+    let flag = setting.flag()?;
+    let meaning = setting.meaning.replace('`', "");
+    let variables = setting.names.join(", ");
+    let default = setting.default.filter(|text| !text.is_empty());
+    let default = default.map_or_else(String::new, |text| format!(" [default: {text}]"));
+    let arg = Arg::new(setting.name())
+        .long(flag.trim_start_matches('-').to_owned())
+        .value_name(value_name(setting.kind))
+        .help(format!("{meaning} [env: {variables}]{default}"))
+        .help_heading("Settings")
+        .hide_short_help(!is_usual(setting))
+        .allow_hyphen_values(true);
+    Some(arg)
+}
+
+/// Whether the setting is shown by `-h`; `--help` shows all.
+fn is_usual(setting: &Setting) -> bool {
+    let usual = [
+        "HOOKSTASH_REDIS_URL",
+        "HOOKSTASH_LISTEN",
+        "HOOKSTASH_SLOTS",
+        "HOOKSTASH_LOG",
+    ];
+    usual.contains(&setting.name())
+}
+
+fn value_name(kind: Kind) -> String {
+    match kind {
+        Kind::Text | Kind::Secret => "TEXT".to_owned(),
+        Kind::Url => "URL".to_owned(),
+        Kind::Address => "ADDRESS:PORT".to_owned(),
+        Kind::Path => "DIRECTORY".to_owned(),
+        Kind::Choice(words) => words.join("|"),
+        Kind::Count(..) => "NUMBER".to_owned(),
+        Kind::Duration(..) => "DURATION".to_owned(),
+        Kind::Size(..) => "SIZE".to_owned(),
+    }
+}
