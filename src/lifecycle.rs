@@ -141,7 +141,9 @@ pub async fn start(
         Some(address) => Some(listen(address).await?),
         None => None,
     };
-    let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let address = listener
+        .as_ref()
+        .and_then(|listener| listener.local_addr().ok());
     let serving = listener.map(|listener| serve(listener, &door, &readiness, shutdown));
     let opened = open(app, plan.patience, shutdown).await?;
     let Some(stores) = opened else {
@@ -165,11 +167,22 @@ pub async fn start(
     };
     if plan.role != Role::Worker {
         let token = app.settings().require_token()?.clone();
-        door.open(api::router(app.api_state(stores.api, token, readiness.clone())));
+        door.open(api::router(app.api_state(
+            stores.api,
+            token,
+            readiness.clone(),
+        )));
     }
     let drain = app.settings().drain;
     let shutdown = shutdown.clone();
-    Ok(Some(Running { readiness, shutdown, address, door: serving, worker, drain }))
+    Ok(Some(Running {
+        readiness,
+        shutdown,
+        address,
+        door: serving,
+        worker,
+        drain,
+    }))
 }
 
 impl Running {
@@ -181,7 +194,10 @@ impl Running {
     /// Runs until the shutdown, and drains.
     pub async fn until_ended(mut self) -> Ended {
         let drain = self.shutdown.drain.clone();
-        while tokio::time::timeout(HEALTH_PAUSE, drain.cancelled()).await.is_err() {
+        while tokio::time::timeout(HEALTH_PAUSE, drain.cancelled())
+            .await
+            .is_err()
+        {
             self.note_health();
         }
         self.readiness.block("process", "it is shutting down");
@@ -223,7 +239,9 @@ impl Running {
     fn note_health(&self) {
         match &self.worker {
             Some(worker) if worker.is_healthy() => self.readiness.clear("worker"),
-            Some(_) => self.readiness.block("worker", "it is not in touch with the store"),
+            Some(_) => self
+                .readiness
+                .block("worker", "it is not in touch with the store"),
             None => {}
         }
     }
@@ -237,7 +255,11 @@ fn serve(
     shutdown: &Shutdown,
 ) -> JoinHandle<()> {
     let router = door.router(probes::router(readiness.clone()));
-    tokio::spawn(api::serve(listener, router, shutdown.drain.clone().cancelled_owned()))
+    tokio::spawn(api::serve(
+        listener,
+        router,
+        shutdown.drain.clone().cancelled_owned(),
+    ))
 }
 
 /// Opens the store; `None` when the shutdown came first.

@@ -66,10 +66,14 @@ pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Sto
     let options = RedisOptions::default();
     let host = RedisHost::connect(&RedisUrl::parse(text)?, options.clone()).await?;
     let facts = host.facts().await?;
-    let is_cluster = facts.iter().any(|server| server.is_cluster_node == Some(true));
+    let is_cluster = facts
+        .iter()
+        .any(|server| server.is_cluster_node == Some(true));
     let (usual, found) = if is_cluster {
         let shards = (facts.len() * SHARDS_PER_MASTER).min(CLUSTER_SHARDS_MAX);
-        let shards = u16::try_from(shards).ok().and_then(|shards| Shards::new(shards).ok());
+        let shards = u16::try_from(shards)
+            .ok()
+            .and_then(|shards| Shards::new(shards).ok());
         (shards.unwrap_or(Shards::ONE), as_cluster(text))
     } else {
         (Shards::ONE, text.to_owned())
@@ -82,7 +86,9 @@ pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Sto
 /// The URL of a cluster by one of its nodes: a host that connects later does not find out itself.
 fn as_cluster(url: &str) -> String {
     match url.trim().split_once("://") {
-        Some((scheme, rest)) if !scheme.contains(['-', '+']) => format!("{scheme}-cluster://{rest}"),
+        Some((scheme, rest)) if !scheme.contains(['-', '+']) => {
+            format!("{scheme}-cluster://{rest}")
+        }
         _ => url.to_owned(),
     }
 }
@@ -96,7 +102,13 @@ async fn agree(
     let told = settings.shards.unwrap_or(usual);
     let store = |host: &Arc<dyn Host>, shards| {
         let prefix = &settings.key_prefix;
-        Store::new(Arc::clone(host), prefix, shards, settings.lease, retention(settings))
+        Store::new(
+            Arc::clone(host),
+            prefix,
+            shards,
+            settings.lease,
+            retention(settings),
+        )
     };
     let agreed = store(api, told).agree_on_shards(told.count()).await?;
     let agreed = Shards::new(agreed).unwrap_or(told);

@@ -9,7 +9,11 @@ pub(super) const DEVELOPMENT_TOKEN: &str =
 
 /// Fills what is not set with the public credentials.
 pub(super) fn fill(mut settings: Settings) -> Settings {
-    settings.token.get_or_insert_with(|| DEVELOPMENT_TOKEN.into());
-    settings.signing_keys.get_or_insert_with(SigningKeys::development);
+    settings
+        .token
+        .get_or_insert_with(|| DEVELOPMENT_TOKEN.into());
+    settings
+        .signing_keys
+        .get_or_insert_with(SigningKeys::development);
     settings
 }

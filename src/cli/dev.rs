@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 
 use super::credentials;
 use super::failure::Failure;
-use super::setting_flags::SettingFlags;
+use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
 
@@ -30,7 +30,7 @@ const PORT: u16 = 8080;
 /// Destinations on your own machine and network are allowed. It listens on loopback only. Without
 /// --redis-url the store is in memory and everything is lost on exit.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(after_long_help = after_help("\
 Examples:
   hookstash dev
   hookstash dev --port 0                                # any free port; it is printed
@@ -38,7 +38,7 @@ Examples:
 
   # Send something:
   curl -X POST http://127.0.0.1:8080/v2/publish/http://localhost:3000/hook \\
-      -H \"Authorization: Bearer $QSTASH_TOKEN\" -d '{\"hello\":\"world\"}'")]
+      -H \"Authorization: Bearer $QSTASH_TOKEN\" -d '{\"hello\":\"world\"}'"))]
 pub(super) struct Dev {
     /// Port to listen on, on 127.0.0.1; 0 is any free one [default: 8080]
     #[arg(long, value_name = "PORT", conflicts_with = "HOOKSTASH_LISTEN")]
@@ -62,9 +62,16 @@ impl Dev {
         super::start_log(&given)?;
         let lines = Lines::of(&given);
         let app = App::new(credentials::fill(given), environment, Egress::Development)?;
-        let plan =
-            Plan { role: Role::Both, listen: Some(listen), patience: Patience::None, observer: None };
-        super::run(&app, plan, |address| println!("{}", lines.text(address.unwrap_or(listen)))).await
+        let plan = Plan {
+            role: Role::Both,
+            listen: Some(listen),
+            patience: Patience::None,
+            observer: None,
+        };
+        super::run(&app, plan, |address| {
+            println!("{}", lines.text(address.unwrap_or(listen)))
+        })
+        .await
     }
 }
 
@@ -124,7 +131,11 @@ impl Lines {
                 writeln!(text, "{name}={value}")
             };
         };
-        line("QSTASH_TOKEN", credentials::DEVELOPMENT_TOKEN, self.has_own_token);
+        line(
+            "QSTASH_TOKEN",
+            credentials::DEVELOPMENT_TOKEN,
+            self.has_own_token,
+        );
         let (current, next) = (keys.current().expose_secret(), keys.next().expose_secret());
         line("QSTASH_CURRENT_SIGNING_KEY", current, self.has_own_keys);
         line("QSTASH_NEXT_SIGNING_KEY", next, self.has_own_keys);

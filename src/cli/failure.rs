@@ -42,7 +42,11 @@ impl Failure {
     }
 
     fn new(code: u8, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), advice: None }
+        Self {
+            code,
+            text: text.into(),
+            advice: None,
+        }
     }
 
     /// Adds the causes.
@@ -91,12 +95,16 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let failure = Self::usage(error.to_string());
         match error {
-            ConfigError::Missing { name: "QSTASH_TOKEN" } => failure.advise(
+            ConfigError::Missing {
+                name: "QSTASH_TOKEN",
+            } => failure.advise(
                 "Callers authenticate with this token. Set it to a random text of your own:\n\n  \
                  export QSTASH_TOKEN=$(openssl rand -hex 32)\n\n\
                  On your own machine, `hookstash dev` needs no token.",
             ),
-            ConfigError::Missing { name: "HOOKSTASH_REDIS_URL" } => failure.advise(
+            ConfigError::Missing {
+                name: "HOOKSTASH_REDIS_URL",
+            } => failure.advise(
                 "Set it or give --redis-url, such as redis://localhost:6379. Without a Redis, try \
                  `hookstash dev`.",
             ),

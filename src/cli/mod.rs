@@ -25,7 +25,12 @@ use failure::Failure;
 
 /// Durable, signed delivery of webhooks, with a front door that speaks the QStash v2 protocol.
 #[derive(Parser)]
-#[command(name = "hookstash", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "hookstash",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 #[command(after_help = "\
 New here?        hookstash demo
 On your machine: hookstash dev
@@ -74,7 +79,9 @@ pub fn main() -> ExitCode {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
     built.map_err(|error| Failure::failed("start the threads of this process").because(&error))
 }
 

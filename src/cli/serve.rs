@@ -8,15 +8,13 @@ use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
 
 use super::failure::Failure;
-use super::setting_flags::SettingFlags;
+use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
 
 /// Where a server listens when it is not told.
-const LISTEN: std::net::SocketAddr = std::net::SocketAddr::new(
-    std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-    8080,
-);
+const LISTEN: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8080);
 
 /// Accept and deliver messages, on Redis (production)
 ///
@@ -27,7 +25,7 @@ const LISTEN: std::net::SocketAddr = std::net::SocketAddr::new(
 /// or Ctrl-C drains: no request is accepted, running deliveries get --drain. A second one ends it
 /// at once; what was running is delivered again.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(after_long_help = after_help("\
 Examples:
   QSTASH_TOKEN=... hookstash serve --redis-url redis://localhost:6379
 
@@ -37,7 +35,7 @@ Examples:
       --slots 1024 --log-format json
 
   # Allow a destination inside your network:
-  hookstash serve --egress-allow 'api.internal:3000,10.1.0.0/16'")]
+  hookstash serve --egress-allow 'api.internal:3000,10.1.0.0/16'"))]
 pub(super) struct Serve {
     #[command(flatten)]
     settings: SettingFlags,
@@ -64,7 +62,12 @@ pub(super) async fn run(
     };
     warn_of_public_keys(&settings);
     let app = App::new(settings, environment, Egress::Production)?;
-    let plan = Plan { role, listen, patience: Patience::Endless, observer: None };
+    let plan = Plan {
+        role,
+        listen,
+        patience: Patience::Endless,
+        observer: None,
+    };
     let announce = |address: Option<std::net::SocketAddr>| match address {
         Some(address) => tracing::info!(%address, ?role, "ready"),
         None => tracing::info!(?role, "ready"),
@@ -78,12 +81,18 @@ fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
     }
     match settings.redis_url {
         Some(_) => Ok(()),
-        None => Err(ConfigError::Missing { name: names::REDIS_URL.name() }),
+        None => Err(ConfigError::Missing {
+            name: names::REDIS_URL.name(),
+        }),
     }
 }
 
 fn warn_of_public_keys(settings: &Settings) {
-    if settings.signing_keys.as_ref().is_some_and(|keys| keys.are_development()) {
+    if settings
+        .signing_keys
+        .as_ref()
+        .is_some_and(|keys| keys.are_development())
+    {
         tracing::warn!(
             "the signing keys are the public ones of the development mode: anybody can sign with \
              them"

@@ -40,7 +40,9 @@ impl Server {
     /// The server at `url`, else at `QSTASH_URL`, else on this machine; with the token of
     /// `QSTASH_TOKEN`, on this machine else the public one of `hookstash dev`.
     pub(super) fn find(url: Option<&str>, environment: &dyn Environment) -> Result<Self, Failure> {
-        let url = url.map(str::to_owned).or_else(|| environment.get("QSTASH_URL"));
+        let url = url
+            .map(str::to_owned)
+            .or_else(|| environment.get("QSTASH_URL"));
         let base = base(url.as_deref().unwrap_or(URL))?;
         let token = match environment.get("QSTASH_TOKEN") {
             Some(token) if !token.trim().is_empty() => token.trim().into(),
@@ -58,7 +60,11 @@ impl Server {
         let environment = Arc::new(ProcessEnvironment);
         let client = HttpClient::new(EgressPolicy::default(), environment, CONNECT_TIMEOUT)
             .map_err(|error| Failure::failed("prepare HTTP calls").because(&error))?;
-        Ok(Self { client, base, token })
+        Ok(Self {
+            client,
+            base,
+            token,
+        })
     }
 
     /// Calls `path`, which begins with `/`. An answer of any status but 401 is returned.
@@ -85,17 +91,23 @@ impl Server {
             response_keep_bytes: ANSWER_BYTES_MAX,
             trust: Trust::Operator,
         });
-        let answer = sent.await.map_err(|error| self.unreachable().because(&error))?;
+        let answer = sent
+            .await
+            .map_err(|error| self.unreachable().because(&error))?;
         if answer.status == StatusCode::UNAUTHORIZED {
             return Err(Failure::failed(format!("{} refuses the token", self.base))
                 .advise("Set QSTASH_TOKEN to the token that the server was started with."));
         }
-        Ok(Answer { status: answer.status, body: answer.body })
+        Ok(Answer {
+            status: answer.status,
+            body: answer.body,
+        })
     }
 
     /// Calls `path` without a body.
     pub(super) async fn ask(&self, method: Method, path: &str) -> Result<Answer, Failure> {
-        self.call(method, path, HeaderMap::new(), Bytes::new()).await
+        self.call(method, path, HeaderMap::new(), Bytes::new())
+            .await
     }
 
     fn unreachable(&self) -> Failure {
@@ -140,13 +152,18 @@ struct Refusal {
 /// The URL without what people add: blanks, slashes and `/v2` at its end.
 fn base(url: &str) -> Result<String, Failure> {
     let mut base = url.trim().trim_end_matches('/');
-    base = base.strip_suffix("/v2").unwrap_or(base).trim_end_matches('/');
+    base = base
+        .strip_suffix("/v2")
+        .unwrap_or(base)
+        .trim_end_matches('/');
     let is_http = Url::parse(base).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
     if is_http {
         return Ok(base.to_owned());
     }
-    Err(Failure::usage("--url (QSTASH_URL) is not an http or https URL")
-        .advise("Give the address of the server, such as http://127.0.0.1:8080."))
+    Err(
+        Failure::usage("--url (QSTASH_URL) is not an http or https URL")
+            .advise("Give the address of the server, such as http://127.0.0.1:8080."),
+    )
 }
 
 fn is_here(base: &str) -> bool {
@@ -167,7 +184,13 @@ mod tests {
 
     #[test]
     fn g08_base_urls_with_too_much_at_their_end_are_understood() {
-        for url in ["http://h:1", "http://h:1/", "http://h:1//", "http://h:1/v2", " http://h:1/v2/\n"] {
+        for url in [
+            "http://h:1",
+            "http://h:1/",
+            "http://h:1//",
+            "http://h:1/v2",
+            " http://h:1/v2/\n",
+        ] {
             assert_eq!(base(url).unwrap(), "http://h:1", "{url}");
         }
         assert!(base("h:1").is_err());
@@ -176,7 +199,11 @@ mod tests {
 
     #[test]
     fn the_public_token_goes_to_this_machine_only() {
-        assert!(is_here("http://127.0.0.1:8080") && is_here("http://[::1]") && is_here("http://localhost"));
+        assert!(
+            is_here("http://127.0.0.1:8080")
+                && is_here("http://[::1]")
+                && is_here("http://localhost")
+        );
         assert!(!is_here("http://10.0.0.1") && !is_here("https://localhost.example.com"));
     }
 }

@@ -50,8 +50,16 @@ pub(super) fn events(random: &dyn Random) -> Vec<Event> {
         behaviour: Behaviour::Healthy,
     };
     vec![
-        json("order.created", "nested JSON, 18-digit ids, money as text", ORDER),
-        json("message.posted", "漢字, emoji, accents, right-to-left text", MESSAGE),
+        json(
+            "order.created",
+            "nested JSON, 18-digit ids, money as text",
+            ORDER,
+        ),
+        json(
+            "message.posted",
+            "漢字, emoji, accents, right-to-left text",
+            MESSAGE,
+        ),
         Event {
             content_type: "text/plain",
             ..json("monitor.heartbeat", "an empty body", "")
@@ -63,19 +71,30 @@ pub(super) fn events(random: &dyn Random) -> Vec<Event> {
         },
         Event {
             behaviour: Behaviour::Recovering(&[503, 500]),
-            ..json("invoice.paid", "its receiver fails twice, then recovers", INVOICE)
+            ..json(
+                "invoice.paid",
+                "its receiver fails twice, then recovers",
+                INVOICE,
+            )
         },
         Event {
             retries: 2,
             behaviour: Behaviour::Broken,
-            ..json("agent.completed", "its receiver is broken until someone repairs it", AGENT)
+            ..json(
+                "agent.completed",
+                "its receiver is broken until someone repairs it",
+                AGENT,
+            )
         },
     ]
 }
 
 fn large(random: &dyn Random) -> Bytes {
     let words = std::iter::repeat_with(|| random.next_u64().to_le_bytes());
-    words.take(LARGE_BYTES / size_of::<u64>()).flatten().collect()
+    words
+        .take(LARGE_BYTES / size_of::<u64>())
+        .flatten()
+        .collect()
 }
 
 const ORDER: &str = r#"{

@@ -87,9 +87,15 @@ impl Demo {
         let mut story = Story::new(Paint::for_stdout(&ProcessEnvironment), clock);
         story.title("Hookstash demo: one process, a store in memory, nothing left behind");
         if let Some(address) = stage.running.address() {
-            Story::line("API", &format!("http://{address}  (speaks the QStash v2 protocol)"));
+            Story::line(
+                "API",
+                &format!("http://{address}  (speaks the QStash v2 protocol)"),
+            );
         }
-        Story::line("Receiver", &format!("{}  (verifies everything it gets)", stage.receiver.base()));
+        Story::line(
+            "Receiver",
+            &format!("{}  (verifies everything it gets)", stage.receiver.base()),
+        );
 
         let ids = stage.publish(&mut story, &events).await?;
         story.title("Deliveries, as they happen");
@@ -104,14 +110,21 @@ impl Demo {
         stage.end.cancel();
         let is_kept = story.conclude();
         what_next(&story);
-        Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if is_kept {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
 impl Stage {
     async fn set(app: &App, events: &[Event]) -> Result<Self, Failure> {
         let settings = app.settings();
-        let (keys, secret) = (settings.signing_keys.as_ref(), settings.webhook_secret.as_ref());
+        let (keys, secret) = (
+            settings.signing_keys.as_ref(),
+            settings.webhook_secret.as_ref(),
+        );
         let verifier = Verifier::new(keys, secret, Duration::ZERO);
         let end = CancellationToken::new();
         let clock = Arc::clone(app.clock());
@@ -130,7 +143,14 @@ impl Stage {
         let address = running.address().ok_or_else(nothing_runs)?;
         let token = settings.require_token()?.clone();
         let server = Server::at(format!("http://{address}"), token)?;
-        Ok(Self { server, receiver, attempts, running, shutdown, end })
+        Ok(Self {
+            server,
+            receiver,
+            attempts,
+            running,
+            shutdown,
+            end,
+        })
     }
 
     /// Publishes every event; their ids in order.
@@ -140,7 +160,10 @@ impl Stage {
         for event in events {
             let path = format!("/v2/publish/{}", self.receiver.url(event.name));
             let headers = headers(event);
-            let answer = self.server.call(Method::POST, &path, headers, event.body.clone()).await?;
+            let answer = self
+                .server
+                .call(Method::POST, &path, headers, event.body.clone())
+                .await?;
             let accepted: Accepted = answer.success()?.json()?;
             story.accepted(event, &accepted.message_id);
             ids.push(accepted.message_id);
@@ -167,12 +190,17 @@ impl Stage {
     async fn redrive(&self, story: &mut Story, events: &[Event]) -> Result<bool, Failure> {
         story.title("The dead letter: repair its receiver, send it again");
         let letters = self.dead_letters().await?;
-        let broken = events.iter().find(|event| event.behaviour == Behaviour::Broken);
+        let broken = events
+            .iter()
+            .find(|event| event.behaviour == Behaviour::Broken);
         let (Some(broken), [letter]) = (broken, letters.as_slice()) else {
             return Ok(false);
         };
         let text = format!("{} in the dead-letter queue", letter.dlq_id);
-        Story::line(broken.name, &format!("{text}, last answer {}", letter.response_status));
+        Story::line(
+            broken.name,
+            &format!("{text}, last answer {}", letter.response_status),
+        );
         self.receiver.repair();
         let path = format!("/v2/dlq/retry/{}", letter.dlq_id);
         let answer = self.server.ask(Method::POST, &path).await?.success()?;
@@ -204,8 +232,10 @@ impl Stage {
         again: &[AttemptReport],
     ) {
         let is_as_told = |event: &Event, id: &String| {
-            let own: Vec<_> =
-                attempts.iter().filter(|report| report.id.to_string() == *id).collect();
+            let own: Vec<_> = attempts
+                .iter()
+                .filter(|report| report.id.to_string() == *id)
+                .collect();
             let last = own.last().map(|report| report.outcome);
             let ended_well = match event.behaviour {
                 Behaviour::Broken => matches!(last, Some(Outcome::Dead { .. })),
@@ -213,15 +243,24 @@ impl Stage {
             };
             own.len() == event.attempts() && ended_well
         };
-        let told = events.iter().zip(ids).filter(|(event, id)| is_as_told(event, id)).count();
+        let told = events
+            .iter()
+            .zip(ids)
+            .filter(|(event, id)| is_as_told(event, id))
+            .count();
         let total = events.len();
         story.promise(
             format!("{told} of {total} events had exactly the attempts they should have had"),
             told == total,
         );
         let was_delivered = again.len() == 1
-            && again.iter().all(|report| report.outcome == Outcome::Delivered);
-        story.promise("the dead letter was kept, redriven and delivered", was_delivered);
+            && again
+                .iter()
+                .all(|report| report.outcome == Outcome::Delivered);
+        story.promise(
+            "the dead letter was kept, redriven and delivered",
+            was_delivered,
+        );
         let expected = attempts.len() + again.len();
         let seen = self.receiver.all();
         let verified = seen.iter().filter(|seen| seen.is_verified()).count();
@@ -246,14 +285,26 @@ fn settings() -> Result<Settings, Failure> {
     let token = BASE64.encode(random_bytes(&random, SECRET_BYTES));
     let environment: BTreeMap<String, String> = [
         ("QSTASH_TOKEN", token),
-        ("QSTASH_CURRENT_SIGNING_KEY", keys.current().expose_secret().to_owned()),
-        ("QSTASH_NEXT_SIGNING_KEY", keys.next().expose_secret().to_owned()),
-        ("HOOKSTASH_WEBHOOK_SECRET", format!("whsec_{}", BASE64.encode(secret))),
+        (
+            "QSTASH_CURRENT_SIGNING_KEY",
+            keys.current().expose_secret().to_owned(),
+        ),
+        (
+            "QSTASH_NEXT_SIGNING_KEY",
+            keys.next().expose_secret().to_owned(),
+        ),
+        (
+            "HOOKSTASH_WEBHOOK_SECRET",
+            format!("whsec_{}", BASE64.encode(secret)),
+        ),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     let environment: &dyn Environment = &environment;
-    Ok(Settings::from_environment(environment, &Overrides::default())?)
+    Ok(Settings::from_environment(
+        environment,
+        &Overrides::default(),
+    )?)
 }
 
 fn random_bytes(random: &dyn Random, count: usize) -> Vec<u8> {
@@ -267,7 +318,10 @@ fn headers(event: &Event) -> HeaderMap {
     put("content-type", HeaderValue::from_static(event.content_type));
     put("upstash-retries", HeaderValue::from(event.retries));
     put("upstash-retry-delay", HeaderValue::from_static(RETRY_DELAY));
-    put("upstash-forward-x-event", HeaderValue::from_static(event.name));
+    put(
+        "upstash-forward-x-event",
+        HeaderValue::from_static(event.name),
+    );
     headers
 }
 

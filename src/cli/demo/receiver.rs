@@ -74,9 +74,13 @@ impl Receiver {
         let failed = |error: &dyn std::error::Error| {
             Failure::failed("open the demo's receiver").because(error)
         };
-        let listener = front::listen(address).await.map_err(|error| failed(&error))?;
+        let listener = front::listen(address)
+            .await
+            .map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
-        let expected = events.iter().map(|event| (event.name, (event.body.clone(), event.behaviour)));
+        let expected = events
+            .iter()
+            .map(|event| (event.name, (event.body.clone(), event.behaviour)));
         let receiver = Self(Arc::new(Inner {
             base: format!("http://{address}"),
             verifier,
@@ -124,7 +128,10 @@ impl Receiver {
             Some(byte) => *byte ^= 1,
             None => changed.push(b' '),
         }
-        let changed = (self.has_qstash(url, headers, &changed), self.has_webhook(headers, &changed));
+        let changed = (
+            self.has_qstash(url, headers, &changed),
+            self.has_webhook(headers, &changed),
+        );
         Seen {
             is_same_body: body == published,
             has_qstash: self.has_qstash(url, headers, body),
@@ -136,14 +143,20 @@ impl Receiver {
     fn has_qstash(&self, url: &str, headers: &HeaderMap, body: &[u8]) -> bool {
         let now_s = self.0.clock.now_s();
         let signature = text(headers, "upstash-signature");
-        self.0.verifier.verify_qstash(signature, body, Some(url), now_s).is_ok()
+        self.0
+            .verifier
+            .verify_qstash(signature, body, Some(url), now_s)
+            .is_ok()
     }
 
     fn has_webhook(&self, headers: &HeaderMap, body: &[u8]) -> bool {
-        let [id, timestamp, signature] =
-            ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| text(headers, name));
+        let [id, timestamp, signature] = ["webhook-id", "webhook-timestamp", "webhook-signature"]
+            .map(|name| text(headers, name));
         let now_s = self.0.clock.now_s();
-        self.0.verifier.verify_webhook(id, timestamp, signature, body, now_s).is_ok()
+        self.0
+            .verifier
+            .verify_webhook(id, timestamp, signature, body, now_s)
+            .is_ok()
     }
 
     /// Notes a request and decides its answer.
@@ -181,5 +194,8 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }

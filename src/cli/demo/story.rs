@@ -26,7 +26,13 @@ pub(super) struct Story {
 impl Story {
     pub(super) fn new(paint: Paint, clock: Arc<dyn Clock>) -> Self {
         let began = clock.monotonic();
-        Self { paint, clock, began, names: HashMap::new(), promises: Vec::new() }
+        Self {
+            paint,
+            clock,
+            began,
+            names: HashMap::new(),
+            promises: Vec::new(),
+        }
     }
 
     /// A paragraph's title.
@@ -43,7 +49,10 @@ impl Story {
     pub(super) fn accepted(&mut self, event: &Event, id: &str) {
         self.names.insert(id.to_owned(), event.name);
         let (id, about) = (self.paint.faint(id), event.about);
-        Self::line(event.name, &format!("{:>9}  {id}  {about}", bytes(event.body.len())));
+        Self::line(
+            event.name,
+            &format!("{:>9}  {id}  {about}", bytes(event.body.len())),
+        );
     }
 
     /// The message `id` is the event `name` once more.
@@ -88,7 +97,11 @@ impl Story {
     pub(super) fn conclude(&self) -> bool {
         self.title("What was promised");
         for (text, is_kept) in &self.promises {
-            let mark = if *is_kept { self.paint.good("✓") } else { self.paint.bad("✗") };
+            let mark = if *is_kept {
+                self.paint.good("✓")
+            } else {
+                self.paint.bad("✗")
+            };
             println!("  {mark} {text}");
         }
         let kept = self.promises.iter().filter(|(_, is_kept)| *is_kept).count();
@@ -101,7 +114,10 @@ impl Story {
     }
 
     fn seconds(&self) -> f32 {
-        self.clock.monotonic().saturating_sub(self.began).as_secs_f32()
+        self.clock
+            .monotonic()
+            .saturating_sub(self.began)
+            .as_secs_f32()
     }
 }
 

@@ -29,8 +29,12 @@ impl Delete {
         for id in &self.ids {
             let path = format!("/v2/dlq/{}", check_id(id)?);
             let answer = server.ask(Method::DELETE, &path).await;
-            let result = answer.and_then(|answer| answer.success().map(|_| json!({ "deleted": 1 })));
-            done.push(Done { id: id.clone(), result });
+            let result =
+                answer.and_then(|answer| answer.success().map(|_| json!({ "deleted": 1 })));
+            done.push(Done {
+                id: id.clone(),
+                result,
+            });
         }
         conclude(self.common.output, "Deleted", done)
     }

@@ -27,7 +27,10 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// From the newest letter on.
     pub(super) fn new(server: &'a Server) -> Self {
-        Self { server, path: Some(format!("/v2/dlq?count={PAGE}")) }
+        Self {
+            server,
+            path: Some(format!("/v2/dlq?count={PAGE}")),
+        }
     }
 
     /// The next page; `None` after the last one.

@@ -43,7 +43,10 @@ impl List {
             Output::Table => println!("{}", rows(&letters)?),
         }
         if has_more {
-            eprintln!("There are more: --limit {} shows {0}.", self.limit.saturating_mul(10));
+            eprintln!(
+                "There are more: --limit {} shows {0}.",
+                self.limit.saturating_mul(10)
+            );
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -58,8 +61,17 @@ fn rows(letters: &[Box<RawValue>]) -> Result<String, Failure> {
     let row = |raw: &Box<RawValue>| {
         let letter = Letter::read(raw)?;
         let cause = letter.cause();
-        Ok(vec![letter.dlq_id, table::time(letter.died_at), cause, letter.method, letter.url])
+        Ok(vec![
+            letter.dlq_id,
+            table::time(letter.died_at),
+            cause,
+            letter.method,
+            letter.url,
+        ])
     };
     let rows: Vec<Vec<String>> = letters.iter().map(row).collect::<Result<_, Failure>>()?;
-    Ok(table::table(&["ID", "DIED", "CAUSE", "METHOD", "URL"], &rows))
+    Ok(table::table(
+        &["ID", "DIED", "CAUSE", "METHOD", "URL"],
+        &rows,
+    ))
 }

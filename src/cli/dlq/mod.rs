@@ -24,7 +24,9 @@ use super::transport::Server;
 /// token comes from QSTASH_TOKEN; on this machine it may be missing, then it is that of
 /// `hookstash dev`.
 #[derive(Args)]
-#[command(arg_required_else_help = true, after_long_help = "\
+#[command(
+    arg_required_else_help = true,
+    after_long_help = "\
 Examples:
   hookstash dlq list
   hookstash dlq show msg_0006c2q4p8jn9m2v5e7t1xkz3w4r
@@ -32,7 +34,8 @@ Examples:
   hookstash dlq redrive --all
   hookstash dlq list -o json | jq -r '.messages[].dlqId'
 
-Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such dead letter.")]
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such dead letter."
+)]
 pub(super) struct Dlq {
     #[command(subcommand)]
     command: Command,

@@ -44,14 +44,21 @@ pub(super) struct Done {
 impl Redrive {
     pub(super) async fn run(self, environment: &dyn Environment) -> Result<ExitCode, Failure> {
         let server = self.common.server(environment)?;
-        let ids = if self.all { all(&server).await? } else { self.ids };
+        let ids = if self.all {
+            all(&server).await?
+        } else {
+            self.ids
+        };
         for id in &ids {
             check_id(id)?;
         }
         let bar = progress(ids.len());
         let calls = ids.into_iter().map(|id| redrive(&server, id));
-        let done: Vec<Done> =
-            stream::iter(calls).buffered(CALLS_MAX).inspect(|_| bar.inc(1)).collect().await;
+        let done: Vec<Done> = stream::iter(calls)
+            .buffered(CALLS_MAX)
+            .inspect(|_| bar.inc(1))
+            .collect()
+            .await;
         bar.finish_and_clear();
         conclude(self.common.output, "Redriven", done)
     }
@@ -81,7 +88,11 @@ async fn redrive(server: &Server, id: String) -> Done {
 /// A bar on a terminal, else nothing.
 fn progress(count: usize) -> ProgressBar {
     let is_shown = count > 1 && std::io::stderr().is_terminal();
-    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if is_shown {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let bar = ProgressBar::with_draw_target(u64::try_from(count).ok(), target);
     match ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec} {eta} left") {
         Ok(style) => bar.with_style(style),
@@ -96,9 +107,14 @@ pub(super) fn conclude(output: Output, verb: &str, done: Vec<Done>) -> Result<Ex
     for Done { id, result } in done {
         match result {
             Ok(value) => {
-                let new = value.get("messageId").and_then(Value::as_str).map(str::to_owned);
+                let new = value
+                    .get("messageId")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned);
                 if output == Output::Table {
-                    let became = new.as_deref().map_or_else(String::new, |new| format!(" as {new}"));
+                    let became = new
+                        .as_deref()
+                        .map_or_else(String::new, |new| format!(" as {new}"));
                     println!("{verb} {id}{became}");
                 }
                 let mut entry = json!({ "dlqId": id });
@@ -127,9 +143,9 @@ pub(super) fn conclude(output: Output, verb: &str, done: Vec<Done>) -> Result<Ex
     match failures.pop() {
         None => Ok(ExitCode::SUCCESS),
         Some(only) if total == 1 => Err(only),
-        Some(_) if all_missing => {
-            Err(Failure::not_found(format!("{failed} of {total} do not exist")))
-        }
+        Some(_) if all_missing => Err(Failure::not_found(format!(
+            "{failed} of {total} do not exist"
+        ))),
         Some(_) => Err(Failure::failed(format!("{failed} of {total} failed"))),
     }
 }

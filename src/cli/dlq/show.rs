@@ -54,8 +54,20 @@ fn text(letter: &Letter) -> String {
         line("Error", error);
     }
     line("Retries", &letter.max_retries.to_string());
-    section(&mut text, "Message", &letter.header, letter.body.as_deref(), letter.body_base64.as_deref());
-    section(&mut text, "Last answer", &letter.response_header, letter.response_body.as_deref(), None);
+    section(
+        &mut text,
+        "Message",
+        &letter.header,
+        letter.body.as_deref(),
+        letter.body_base64.as_deref(),
+    );
+    section(
+        &mut text,
+        "Last answer",
+        &letter.response_header,
+        letter.response_body.as_deref(),
+        None,
+    );
     text.trim_end().to_owned()
 }
 
@@ -90,7 +102,10 @@ fn section(
         }
         (None, Some(base64)) => {
             let bytes = base64.len() / 4 * 3;
-            let _ = writeln!(text, "  (binary, about {bytes} bytes; -o json shows it in base64)");
+            let _ = writeln!(
+                text,
+                "  (binary, about {bytes} bytes; -o json shows it in base64)"
+            );
         }
         (None, None) => {}
     }

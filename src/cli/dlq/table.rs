@@ -21,7 +21,9 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
-        let line: String = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let line: String = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
         line.trim_end().to_owned()
     };
     cells.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -38,7 +40,12 @@ fn cut(cell: &str) -> String {
 pub(super) fn time(ms: u64) -> String {
     let days = ms / 86_400_000;
     let (s, (year, month, day)) = (ms / 1000 % 86_400, date(days));
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    )
 }
 
 /// The date that many days after 1970-01-01 (Howard Hinnant's `civil_from_days`).
@@ -50,7 +57,11 @@ fn date(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
@@ -60,7 +71,10 @@ mod tests {
 
     #[test]
     fn columns_align_and_control_characters_are_escaped() {
-        let rows = [vec!["a".to_owned(), "1\n".to_owned()], vec!["bcd".to_owned(), "2".to_owned()]];
+        let rows = [
+            vec!["a".to_owned(), "1\n".to_owned()],
+            vec!["bcd".to_owned(), "2".to_owned()],
+        ];
         assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    1\\n\nbcd  2");
     }
 
