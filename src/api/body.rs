@@ -121,3 +121,51 @@ pub(super) async fn discard_body(headers: &HeaderMap, mut body: Body) {
     };
     drop(timeout(DISCARD_TIMEOUT, all).await);
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    fn dripping(pause: Duration) -> Body {
+        Body::from_stream(stream::unfold((), move |()| async move {
+            tokio::time::sleep(pause).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_given_up() {
+        let budget = BodyBudget::new();
+        for (pause, expected) in [(20, BODY_IDLE_TIMEOUT), (1, BODY_READ_TIMEOUT)] {
+            let start = Instant::now();
+            let body = dripping(Duration::from_secs(pause));
+            let read = budget.read(&HeaderMap::new(), body, 1_000_000).await;
+            assert!(matches!(read, Err(ApiError::BodyTimeout(_))));
+            assert_eq!(start.elapsed().as_secs(), expected.as_secs());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_body_is_read_for_a_bounded_time() {
+        let start = Instant::now();
+        discard_body(&HeaderMap::new(), dripping(Duration::from_secs(1))).await;
+        assert_eq!(start.elapsed(), DISCARD_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_share_one_budget_of_memory() {
+        let budget = BodyBudget::new();
+        let body = || Body::from("x");
+        let all = budget.reserve(BODIES_BYTES_MAX).await.unwrap();
+        let refused = budget.read(&HeaderMap::new(), body(), 10).await;
+        assert!(matches!(refused, Err(ApiError::Unavailable(_))));
+        drop(all);
+        let held = budget.read(&HeaderMap::new(), body(), 10).await.unwrap();
+        assert_eq!(held.bytes, "x");
+        // A larger limit than the budget takes all of it and waits for no more.
+        drop(held);
+        assert!(budget.reserve(usize::MAX / 2).await.is_ok());
+    }
+}

@@ -127,6 +127,7 @@ fn retention(settings: &Settings) -> Retention {
         delivered_grace_ms: ms(settings.delivered_grace),
         dead_letter_ms: ms(settings.dlq_retention),
         completion_ms: ms(settings.completion_retention),
+        events_ms: ms(settings.events_retention),
     }
 }
 

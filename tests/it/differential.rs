@@ -20,7 +20,7 @@ use proptest::test_runner::{Config, TestRunner};
 use self::draw::{Action, case, choices};
 use crate::support::redis::RedisServer;
 
-const CASES: u32 = 3000;
+const CASES: u32 = 300;
 /// Longest expiry that a case waits for.
 const SHORT_MS: u64 = 15;
 /// How far times of the two hosts may lie apart.

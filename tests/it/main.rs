@@ -10,7 +10,34 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod api_bodies;
+mod api_dead_letters;
+mod api_delays;
+mod api_destinations;
+mod api_headers;
+mod api_health;
+mod api_messages;
+mod api_outages;
+mod api_publish;
+mod api_refusals;
+mod both_hosts;
 mod differential;
 mod equipment;
 mod redis_host;
 mod support;
+mod worker_delivery;
+mod worker_ending;
+mod worker_healing;
+mod worker_load;
+
+#[expect(
+    dead_code,
+    reason = "the simulation has more to it than is played here"
+)]
+#[path = "../sim"]
+mod sim {
+    pub(crate) mod laws;
+    pub(crate) mod observer;
+    pub(crate) mod view;
+    pub(crate) mod world;
+}

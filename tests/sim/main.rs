@@ -2,6 +2,7 @@
 
 mod laws;
 mod observer;
+mod repairs;
 mod view;
 mod world;
 

@@ -23,7 +23,7 @@ pub struct Rec {
 }
 
 /// Everything one shard holds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     pub records: BTreeMap<String, Rec>,
     pub scores: BTreeMap<&'static str, BTreeMap<String, i64>>,

@@ -11,7 +11,7 @@ use hookstash_shared::clock::{Clock, ManualClock};
 use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::random::{Random, SeededRandom};
 use hookstash_shared::store::embedded::EmbeddedHost;
-use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::{
     Accepted, Child, Completion, Enqueue, Exchange, Exchanged, Held, LOST_MAX, LaneChange,
     LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick,
@@ -109,7 +109,11 @@ struct Worker {
 pub struct World {
     random: SeededRandom,
     clock: Arc<ManualClock>,
-    host: Arc<EmbeddedHost>,
+    embedded: Arc<EmbeddedHost>,
+    /// What the store runs on: the embedded host, or something in front of it.
+    host: Arc<dyn Host>,
+    /// Whether memory may run out.
+    pub may_fill: bool,
     store: Store,
     workers: Vec<Worker>,
     workers_made: usize,
@@ -132,13 +136,24 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        Self::over(seed, |_, embedded| embedded)
+    }
+
+    /// A world whose store runs on what `wrap` puts in front of the embedded host.
+    pub fn over(
+        seed: u64,
+        wrap: impl FnOnce(Arc<ManualClock>, Arc<EmbeddedHost>) -> Arc<dyn Host>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::at(START_MS));
-        let host = Arc::new(EmbeddedHost::new(clock.clone()).expect("the host starts"));
+        let embedded = Arc::new(EmbeddedHost::new(clock.clone()).expect("the host starts"));
+        let host = wrap(clock.clone(), embedded.clone());
         let store = Store::new(host.clone(), "hs", Shards::ONE, LEASE, Retention::default());
         let mut world = Self {
             random: SeededRandom::new(seed),
             clock,
+            embedded,
             host,
+            may_fill: true,
             store,
             workers: Vec::new(),
             workers_made: 0,
@@ -257,7 +272,7 @@ impl World {
 
     /// Checks every law on what the store holds now.
     fn check(&mut self) {
-        let view = View::read(&*self.host, PREFIX);
+        let view = View::read(&*self.embedded, PREFIX);
         if let Some(lane) = &self.watched {
             self.trace.push(view.describe(lane));
         }
@@ -791,9 +806,12 @@ impl World {
     }
 
     fn toggle_full(&mut self) {
+        if !self.may_fill {
+            return;
+        }
         self.is_full = !self.is_full;
         self.note(&format!("full {}", self.is_full));
-        self.host.set_full(self.is_full);
+        self.embedded.set_full(self.is_full);
     }
 
     /// The store comes back empty: what it held is lost, the workers go on.
@@ -807,14 +825,14 @@ impl World {
         for worker in &mut self.workers {
             worker.contact.lost();
         }
-        self.host.set_full(false);
+        self.embedded.set_full(false);
         self.set_up();
-        self.host.set_full(self.is_full);
+        self.embedded.set_full(self.is_full);
     }
 
     /// Everything works again: whatever was accepted must end.
     pub fn drain(&mut self) {
-        self.host.set_full(false);
+        self.embedded.set_full(false);
         self.is_full = false;
         self.pending.clear();
         self.late.clear();
@@ -886,7 +904,7 @@ impl World {
             self.exchange_surely(0);
         }
         run(&*self.host, &["DEL", "hs:{0}:b:sched"]);
-        let mut view = View::read(&*self.host, PREFIX);
+        let mut view = View::read(&*self.embedded, PREFIX);
         if let Some(users) = view.hashes.get_mut("rc") {
             // The schedule itself is the last user of its body.
             users.retain(|key, count| key != "sched" || count != "1");

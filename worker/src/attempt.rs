@@ -52,16 +52,30 @@ impl Attempt {
                 return Self::failed(Some(header), Refused::new(class, message), judging);
             }
         };
-        let answered = AttemptResult::Answered { status: result.status, headers: &result.headers };
+        let answered = AttemptResult::Answered {
+            status: result.status,
+            headers: &result.headers,
+        };
         let outcome = judged(Some(header), answered, judging);
         let class = failure_class(answered);
         let status = result.status.as_u16();
-        let error = class.map(|_| format!("status {status}")).unwrap_or_default();
-        let last = class.filter(|_| matches!(outcome, Outcome::Dead { .. })).map(|class| {
-            LastResponse::answer(status, &result.headers, &result.body, result.is_truncated)
-                .with_error(class, &error)
-        });
-        Self { outcome, status: Some(status), class, error, last, took: judging.took }
+        let error = class
+            .map(|_| format!("status {status}"))
+            .unwrap_or_default();
+        let last = class
+            .filter(|_| matches!(outcome, Outcome::Dead { .. }))
+            .map(|class| {
+                LastResponse::answer(status, &result.headers, &result.body, result.is_truncated)
+                    .with_error(class, &error)
+            });
+        Self {
+            outcome,
+            status: Some(status),
+            class,
+            error,
+            last,
+            took: judging.took,
+        }
     }
 
     /// Judges an attempt without an answer. Without a header nothing says how often to retry, so
@@ -74,7 +88,14 @@ impl Attempt {
         let outcome = judged(header, AttemptResult::Failed(class), judging);
         let last = matches!(outcome, Outcome::Dead { .. })
             .then(|| LastResponse::without_answer(class, &error));
-        Self { outcome, status: None, class: Some(class), error, last, took: judging.took }
+        Self {
+            outcome,
+            status: None,
+            class: Some(class),
+            error,
+            last,
+            took: judging.took,
+        }
     }
 
     /// Its end, as the store takes it.
@@ -84,7 +105,9 @@ impl Attempt {
             Outcome::Retry { after } => store::Outcome::Retry { after },
             Outcome::Dead { .. } => {
                 let encoded = self.last.as_ref().and_then(|last| last.encode().ok());
-                store::Outcome::Dead { response: encoded.unwrap_or_default() }
+                store::Outcome::Dead {
+                    response: encoded.unwrap_or_default(),
+                }
             }
         }
     }
@@ -102,16 +125,18 @@ impl Attempt {
     }
 }
 
-fn judged(
-    header: Option<&EnvelopeHeader>,
-    result: AttemptResult<'_>,
-    judging: Judging,
-) -> Outcome {
+fn judged(header: Option<&EnvelopeHeader>, result: AttemptResult<'_>, judging: Judging) -> Outcome {
     let expression = header.and_then(|header| header.retry_delay.as_ref());
     let policy = Policy {
         retries: header.map_or(0, |header| header.retries),
         expression: expression.and_then(|text| Expression::parse(text.as_str()).ok()),
         jitter: judging.jitter,
     };
-    judge(result, &policy, judging.failed, judging.now_ms, judging.random)
+    judge(
+        result,
+        &policy,
+        judging.failed,
+        judging.now_ms,
+        judging.random,
+    )
 }

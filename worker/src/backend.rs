@@ -45,7 +45,9 @@ impl Backend for Jobs {
         cx: &mut Context<'_>,
         _: &WorkerContext,
     ) -> Poll<Option<Result<Self::Task, Infallible>>> {
-        self.taken.poll_recv(cx).map(|job| job.map(|job| Ok(Task::new(job))))
+        self.taken
+            .poll_recv(cx)
+            .map(|job| job.map(|job| Ok(Task::new(job))))
     }
 
     fn poll_close(

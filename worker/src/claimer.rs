@@ -151,18 +151,30 @@ impl Claimer {
         let ours = self.shared.store.shards().count();
         let theirs = self.shared.store.agree_on_shards(ours).await?;
         if theirs != ours {
-            tracing::error!(ours, theirs, "the store has another number of shards: leasing nothing");
+            tracing::error!(
+                ours,
+                theirs,
+                "the store has another number of shards: leasing nothing"
+            );
         }
         Ok(theirs == ours)
     }
 
     /// How many messages to lease now.
     fn want(&self) -> usize {
-        let unanswered_max = self.shared.slots.total().saturating_mul(UNANSWERED_PER_SLOT);
+        let unanswered_max = self
+            .shared
+            .slots
+            .total()
+            .saturating_mul(UNANSWERED_PER_SLOT);
         let is_leasing = self.is_agreed
             && self.shared.phase() == Phase::Running
             && self.shared.unanswered() < unanswered_max;
-        if is_leasing { self.shared.settings.batch } else { 0 }
+        if is_leasing {
+            self.shared.settings.batch
+        } else {
+            0
+        }
     }
 
     /// One exchange with the settlements in hand and up to `want` new leases.
@@ -182,7 +194,8 @@ impl Claimer {
         let answer = shared.store.exchange(self.shard, &exchange).await;
         self.set_in_touch(answer.is_ok() && self.is_agreed);
         let answer = answer?;
-        self.contact.replied(shared.clock.monotonic(), answer.now_ms);
+        self.contact
+            .replied(shared.clock.monotonic(), answer.now_ms);
         self.settled(self.batch.len());
         self.batch.clear();
         self.plan(&answer, room.count());
@@ -246,7 +259,9 @@ impl Claimer {
     }
 
     fn fair(&self, free: usize) -> Fair {
-        let live = self.desk().map_or(0, |desk| desk.live_slots.load(Ordering::Relaxed));
+        let live = self
+            .desk()
+            .map_or(0, |desk| desk.live_slots.load(Ordering::Relaxed));
         let (free, total) = (free as u64, self.shared.slots.total() as u64);
         fair(live, free, total, self.shared.store.shards().count())
     }
@@ -268,7 +283,8 @@ impl Claimer {
 
     fn fill(&mut self) {
         if let Some(desk) = self.shared.desk(self.shard) {
-            desk.outbox.fill(&mut self.batch, self.shared.settings.batch);
+            desk.outbox
+                .fill(&mut self.batch, self.shared.settings.batch);
         }
     }
 

@@ -47,7 +47,11 @@ impl Deliver {
     async fn deliver(&self, job: &Job) -> Ended {
         let header = job.message().header.as_ref();
         let timeout = header.map_or(Duration::ZERO, |header| self.timeout(header));
-        if !self.shared.in_flight.start(&job.lease.id, job.lease.token, timeout) {
+        if !self
+            .shared
+            .in_flight
+            .start(&job.lease.id, job.lease.token, timeout)
+        {
             return Ended::NotStarted;
         }
         tokio::select! {
@@ -60,7 +64,8 @@ impl Deliver {
     async fn attempt(&self, job: &Job) -> Attempt {
         let begun = self.shared.clock.monotonic();
         let judging = || {
-            self.shared.judging(job, self.shared.clock.monotonic().saturating_sub(begun))
+            self.shared
+                .judging(job, self.shared.clock.monotonic().saturating_sub(begun))
         };
         let header = job.message().header.as_ref();
         let (header, headers, body) = match self.prepare(job) {
@@ -81,10 +86,7 @@ impl Deliver {
     }
 
     /// What to send, unless nothing must be sent.
-    fn prepare<'a>(
-        &self,
-        job: &'a Job,
-    ) -> Result<(&'a EnvelopeHeader, HeaderMap, Bytes), Refused> {
+    fn prepare<'a>(&self, job: &'a Job) -> Result<(&'a EnvelopeHeader, HeaderMap, Bytes), Refused> {
         if job.lease.lost >= LOST_MAX {
             let text = format!("{LOST_MAX} workers were lost while they held the message");
             return Err(Refused::new(ErrorClass::WorkerLost, text));
@@ -99,7 +101,12 @@ impl Deliver {
             body: &body,
             now_s: self.shared.clock.now_s(),
         };
-        let Shared { environment, random, signer, .. } = &*self.shared;
+        let Shared {
+            environment,
+            random,
+            signer,
+            ..
+        } = &*self.shared;
         let signer = signer.borrow().clone();
         let headers = headers(header, attempt, signer.as_ref(), &**environment, &**random)?;
         Ok((header, headers, body))

@@ -49,7 +49,10 @@ impl Dispatch {
 
     /// How many threads are running.
     pub(crate) fn running(&self) -> usize {
-        self.0.iter().filter(|thread| lock(thread).is_some()).count()
+        self.0
+            .iter()
+            .filter(|thread| lock(thread).is_some())
+            .count()
     }
 
     /// Gives a lease that was asked for at `confirmed` to the running thread with the fewest jobs;
@@ -60,13 +63,25 @@ impl Dispatch {
         (lease, stored, room): (Lease, Stored, Reserved),
         confirmed: Duration,
     ) -> Result<(), Held> {
-        let held = Held { id: lease.id, token: lease.token, started: false };
-        let running = self.0.iter().enumerate().filter(|(_, thread)| lock(thread).is_some());
+        let held = Held {
+            id: lease.id,
+            token: lease.token,
+            started: false,
+        };
+        let running = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, thread)| lock(thread).is_some());
         let least = running.min_by_key(|(_, thread)| thread.seats.load(Ordering::SeqCst));
-        let Some((number, thread)) = least else { return Err(held) };
+        let Some((number, thread)) = least else {
+            return Err(held);
+        };
         let interruption = in_flight.insert(&lease, number, confirmed);
         let job = Job::new(lease, stored, interruption, room, Seat::take(&thread.seats));
-        let is_sent = lock(thread).as_ref().is_some_and(|jobs| jobs.send(Arc::new(job)).is_ok());
+        let is_sent = lock(thread)
+            .as_ref()
+            .is_some_and(|jobs| jobs.send(Arc::new(job)).is_ok());
         if !is_sent && in_flight.finish(&held.id, held.token) {
             return Err(held);
         }

@@ -22,10 +22,20 @@ pub(crate) async fn beat(shared: Arc<Shared>) {
             _ = beats.tick() => {}
             () = shared.reached(Phase::Closed) => break,
         }
-        join_all(shared.store.shards().iter().map(|shard| beat_shard(&shared, shard))).await;
+        join_all(
+            shared
+                .store
+                .shards()
+                .iter()
+                .map(|shard| beat_shard(&shared, shard)),
+        )
+        .await;
         let overdue = shared.in_flight.take_overdue();
         if !overdue.is_empty() {
-            tracing::warn!(count = overdue.len(), "leases whose calls did not start are handed back");
+            tracing::warn!(
+                count = overdue.len(),
+                "leases whose calls did not start are handed back"
+            );
             shared.release(overdue).await;
         }
     }
@@ -39,8 +49,16 @@ async fn beat_shard(shared: &Shared, shard: Shard) {
         tracing::warn!(%shard, %error, "renew failed");
         return;
     }
-    let slots = if shared.phase() == Phase::Running { shared.slots.total() as u64 } else { 0 };
-    match shared.store.heartbeat(shard, &shared.name, slots, life(shared)).await {
+    let slots = if shared.phase() == Phase::Running {
+        shared.slots.total() as u64
+    } else {
+        0
+    };
+    match shared
+        .store
+        .heartbeat(shard, &shared.name, slots, life(shared))
+        .await
+    {
         Ok(live) => {
             if let Some(desk) = shared.desk(shard) {
                 desk.live_slots.store(live, Ordering::Relaxed);

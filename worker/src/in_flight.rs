@@ -48,7 +48,11 @@ struct Entry {
 
 impl Entry {
     fn held(&self, id: MessageId) -> Held {
-        Held { id, token: self.token, started: self.renew_until.is_some() }
+        Held {
+            id,
+            token: self.token,
+            started: self.renew_until.is_some(),
+        }
     }
 }
 
@@ -56,7 +60,12 @@ impl InFlight {
     /// None held. `lease` is the lease time, `renew` the time between renewals.
     pub(crate) fn new(clock: Arc<dyn Clock>, lease: Duration, renew: Duration) -> Self {
         let start_within = lease.saturating_sub(renew).max(lease / 2);
-        Self { clock, lease, start_within, entries: Mutex::default() }
+        Self {
+            clock,
+            lease,
+            start_within,
+            entries: Mutex::default(),
+        }
     }
 
     /// Notes a lease that was asked for at `confirmed` and goes to `thread`. An older lease of the
@@ -106,14 +115,19 @@ impl InFlight {
         let now = self.clock.monotonic();
         let is_due = |entry: &Entry| entry.renew_until.is_some_and(|until| now < until);
         let entries = self.lock();
-        let of_shard = entries.iter().filter(|(id, entry)| id.shard() == shard && is_due(entry));
+        let of_shard = entries
+            .iter()
+            .filter(|(id, entry)| id.shard() == shard && is_due(entry));
         of_shard.map(|(id, entry)| entry.held(*id)).collect()
     }
 
     /// Ends the call under this lease. A lost lease is forgotten.
     pub(crate) fn interrupt(&self, held: &Held, why: Interrupt) {
         let mut entries = self.lock();
-        if let Some(entry) = entries.get(&held.id).filter(|entry| entry.token == held.token) {
+        if let Some(entry) = entries
+            .get(&held.id)
+            .filter(|entry| entry.token == held.token)
+        {
             interrupt(entry, why);
             if why == Interrupt::Lost {
                 entries.remove(&held.id);
@@ -153,8 +167,14 @@ impl InFlight {
     }
 
     fn take(&self, mut is_taken: impl FnMut(&Entry) -> bool) -> Vec<Held> {
-        let taken = self.lock().extract_if(|_, entry| is_taken(entry)).collect::<Vec<_>>();
-        taken.into_iter().map(|(id, entry)| entry.held(id)).collect()
+        let taken = self
+            .lock()
+            .extract_if(|_, entry| is_taken(entry))
+            .collect::<Vec<_>>();
+        taken
+            .into_iter()
+            .map(|(id, entry)| entry.held(id))
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Entry>> {
@@ -182,7 +202,14 @@ mod tests {
         let id = MessageId::new(Shard::default(), 1, &SeededRandom::new(seed));
         let token = LeaseToken { number, nonce: 7 };
         let lane = "h:x".to_owned();
-        Lease { id, token, failed: 0, lost: 0, body_key: None, lane }
+        Lease {
+            id,
+            token,
+            failed: 0,
+            lost: 0,
+            body_key: None,
+            lane,
+        }
     }
 
     fn in_flight() -> (Arc<ManualClock>, InFlight) {
@@ -195,7 +222,10 @@ mod tests {
     fn a_call_starts_only_under_a_young_lease_of_ours() {
         let (clock, in_flight) = in_flight();
         let lease = lease(1, 1);
-        let stranger = LeaseToken { number: 2, nonce: 7 };
+        let stranger = LeaseToken {
+            number: 2,
+            nonce: 7,
+        };
         in_flight.insert(&lease, 0, Duration::ZERO);
         assert!(!in_flight.start(&lease.id, stranger, TIMEOUT));
         clock.advance(Duration::from_secs(9));
@@ -212,10 +242,16 @@ mod tests {
         in_flight.insert(&unstarted, 0, Duration::ZERO);
         assert!(in_flight.start(&started.id, started.token, TIMEOUT));
         let renewable = || in_flight.renewable(Shard::default());
-        assert_eq!(renewable().iter().map(|held| held.id).collect::<Vec<_>>(), [started.id]);
+        assert_eq!(
+            renewable().iter().map(|held| held.id).collect::<Vec<_>>(),
+            [started.id]
+        );
         clock.advance(LEASE);
         let overdue = in_flight.take_overdue();
-        assert_eq!(overdue.iter().map(|held| held.id).collect::<Vec<_>>(), [unstarted.id]);
+        assert_eq!(
+            overdue.iter().map(|held| held.id).collect::<Vec<_>>(),
+            [unstarted.id]
+        );
         assert!(!overdue[0].started);
         clock.advance(Duration::from_secs(49));
         assert_eq!(renewable().len(), 1);
@@ -239,15 +275,26 @@ mod tests {
     fn stopping_takes_all_and_says_which_had_started() {
         let (_, in_flight) = in_flight();
         let leases = [lease(1, 1), lease(2, 1)];
-        let told: Vec<_> =
-            leases.iter().map(|lease| in_flight.insert(lease, 0, Duration::ZERO)).collect();
+        let told: Vec<_> = leases
+            .iter()
+            .map(|lease| in_flight.insert(lease, 0, Duration::ZERO))
+            .collect();
         assert!(in_flight.start(&leases[0].id, leases[0].token, TIMEOUT));
         let taken = in_flight.stop();
         let started = |lease: &Lease| {
-            taken.iter().find(|held| held.id == lease.id).map(|held| held.started)
+            taken
+                .iter()
+                .find(|held| held.id == lease.id)
+                .map(|held| held.started)
         };
-        assert_eq!((started(&leases[0]), started(&leases[1])), (Some(true), Some(false)));
-        assert!(told.iter().all(|told| told.get() == Some(&Interrupt::Stopped)));
+        assert_eq!(
+            (started(&leases[0]), started(&leases[1])),
+            (Some(true), Some(false))
+        );
+        assert!(
+            told.iter()
+                .all(|told| told.get() == Some(&Interrupt::Stopped))
+        );
         assert_eq!(in_flight.len(), 0);
     }
 }

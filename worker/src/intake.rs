@@ -28,7 +28,9 @@ pub(crate) async fn take_in(
         Some(envelopes) if shared.phase() == Phase::Running => {
             for (lease, stored) in leases.into_iter().zip(envelopes) {
                 let room = room.take_one(stored.bytes());
-                let sent = shared.dispatch.send(&shared.in_flight, (lease, stored, room), asked_at);
+                let sent = shared
+                    .dispatch
+                    .send(&shared.in_flight, (lease, stored, room), asked_at);
                 rejected.extend(sent.err());
             }
         }
@@ -63,5 +65,9 @@ async fn envelopes(shared: &Shared, shard: Shard, leases: &[Lease]) -> Option<Ve
 }
 
 fn unstarted(lease: &Lease) -> Held {
-    Held { id: lease.id, token: lease.token, started: false }
+    Held {
+        id: lease.id,
+        token: lease.token,
+        started: false,
+    }
 }

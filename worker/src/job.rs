@@ -55,7 +55,14 @@ impl Job {
         room: Reserved,
         seat: Seat,
     ) -> Self {
-        Self { lease, stored, message: OnceLock::new(), interruption, _room: room, _seat: seat }
+        Self {
+            lease,
+            stored,
+            message: OnceLock::new(),
+            interruption,
+            _room: room,
+            _seat: seat,
+        }
     }
 
     /// The message, read at the first call, on the thread that delivers it.
@@ -74,13 +81,21 @@ impl Stored {
     fn read(&self) -> Message {
         let own = match decode(self.envelope.as_ref(), "message") {
             Ok(envelope) => envelope,
-            Err(refused) => return Message { header: None, body: Err(refused) },
+            Err(refused) => {
+                return Message {
+                    header: None,
+                    body: Err(refused),
+                };
+            }
         };
         let body = match own.header.body_of {
             Some(_) => decode(self.shared.as_ref(), "body").map(|shared| shared.body),
             None => Ok(own.body),
         };
-        Message { header: Some(own.header), body }
+        Message {
+            header: Some(own.header),
+            body,
+        }
     }
 }
 

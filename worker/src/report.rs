@@ -36,7 +36,14 @@ pub type Observer = Arc<dyn Fn(AttemptReport) + Send + Sync>;
 
 /// Logs an attempt and tells the observer.
 pub(crate) fn report(observer: Option<&Observer>, job: &Job, attempt: &Attempt) {
-    let Attempt { outcome, status, class, error, took, .. } = attempt;
+    let Attempt {
+        outcome,
+        status,
+        class,
+        error,
+        took,
+        ..
+    } = attempt;
     let (id, retried) = (job.lease.id, job.lease.failed);
     let header = job.message().header.as_ref();
     let url = MaskedUrl(header.map_or("", |header| header.url.as_str()));

@@ -23,7 +23,10 @@ pub(crate) struct Refused {
 
 impl Refused {
     pub(crate) fn new(class: ErrorClass, text: impl Into<String>) -> Self {
-        Self { class, text: text.into() }
+        Self {
+            class,
+            text: text.into(),
+        }
     }
 }
 
@@ -50,7 +53,11 @@ pub(crate) fn headers(
     let configuration = |text: String| Refused::new(ErrorClass::Configuration, text);
     let given = header.headers.resolve(environment);
     let mut headers = given.map_err(|error| configuration(error.to_string()))?;
-    let reserved: Vec<HeaderName> = headers.keys().filter(|name| is_reserved(name)).cloned().collect();
+    let reserved: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_reserved(name))
+        .cloned()
+        .collect();
     for name in reserved {
         headers.remove(name);
     }
@@ -68,7 +75,9 @@ pub(crate) fn headers(
     }
     match signer {
         Some(signer) => {
-            let AttemptOf { id, body, now_s, .. } = attempt;
+            let AttemptOf {
+                id, body, now_s, ..
+            } = attempt;
             let signed = signer.sign(header.url.as_str(), id.as_str(), body, now_s, random);
             for (name, value) in signed {
                 set(HeaderName::from_static(name), &value)?;
@@ -108,7 +117,12 @@ mod tests {
         let environment = BTreeMap::from([("TOKEN".to_owned(), "t0k".to_owned())]);
         let random = SeededRandom::new(1);
         let id = MessageId::new(Shard::default(), 1, &random);
-        let attempt = AttemptOf { id: &id, retried: 2, body: b"x", now_s: 1_700_000_000 };
+        let attempt = AttemptOf {
+            id: &id,
+            retried: 2,
+            body: b"x",
+            now_s: 1_700_000_000,
+        };
         super::headers(header, attempt, signer, &environment, &random)
     }
 
@@ -125,7 +139,9 @@ mod tests {
             allowed_env_vars: vec!["TOKEN".to_owned()],
         };
         given.append(b"authorization", template).unwrap();
-        given.append(b"content-type", HeaderSource::literal("text/plain")).unwrap();
+        given
+            .append(b"content-type", HeaderSource::literal("text/plain"))
+            .unwrap();
         let made = made(&header(given), Some(&signer())).unwrap();
         for (name, value) in [
             ("user-agent", "Upstash-QStash"),
@@ -145,16 +161,24 @@ mod tests {
     fn a_publishers_headers_never_replace_the_deliverys_own() {
         let mut given = Headers::default();
         for name in ["User-Agent", "Webhook-Id", "Webhook-Signature", "X-Free"] {
-            given.append(name.as_bytes(), HeaderSource::literal("theirs")).unwrap();
+            given
+                .append(name.as_bytes(), HeaderSource::literal("theirs"))
+                .unwrap();
         }
         let mut header = header(given);
         // As an envelope written by another version might hold.
         for name in ["Upstash-Retried", "Upstash-Other", "Host", "Content-Length"] {
-            header.headers.append(name.as_bytes(), HeaderSource::literal("theirs")).unwrap();
+            header
+                .headers
+                .append(name.as_bytes(), HeaderSource::literal("theirs"))
+                .unwrap();
         }
         let made = made(&header, Some(&signer())).unwrap();
-        let theirs: Vec<_> =
-            made.iter().filter(|(_, value)| *value == "theirs").map(|(name, _)| name).collect();
+        let theirs: Vec<_> = made
+            .iter()
+            .filter(|(_, value)| *value == "theirs")
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(theirs, ["x-free"]);
         assert!(!made.contains_key("host") && !made.contains_key("upstash-other"));
     }

@@ -83,7 +83,11 @@ pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
     let build_http = Arc::clone(&parts.build_http);
     let shared = Arc::new(Shared::new(parts, watch::Sender::new(Phase::Running)));
     let (end, ended) = mpsc::unbounded_channel();
-    let crew = Crew { shared: Arc::clone(&shared), build_http, ended: end };
+    let crew = Crew {
+        shared: Arc::clone(&shared),
+        build_http,
+        ended: end,
+    };
     let (is_ready, ready) = std::sync::mpsc::channel();
     let threads = shared.settings.threads;
     let started = (0..threads).try_for_each(|thread| {
@@ -92,15 +96,16 @@ pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
         crew.start(thread, move |result| drop(is_ready.send(result)))
     });
     drop(is_ready);
-    let all_ready = || {
-        (0..threads).try_for_each(|_| ready.recv().unwrap_or(Err(StartError::Ended)))
-    };
+    let all_ready =
+        || (0..threads).try_for_each(|_| ready.recv().unwrap_or(Err(StartError::Ended)));
     if let Err(error) = started.and_then(|()| all_ready()) {
         shared.dispatch.close_all();
         return Err(error);
     }
     let (tell, drained) = watch::channel(None);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(StartError::Thread)?;
     std::thread::Builder::new()
         .name("hookstash-store".to_owned())
@@ -153,8 +158,13 @@ impl RunningWorker {
     async fn ended(&self) -> Drained {
         let mut drained = self.drained.clone();
         // The sender goes away without a word only when the store thread panicked.
-        let lost = Drained::Cut { dropped: self.in_flight() };
-        drained.wait_for(Option::is_some).await.map_or(lost, |end| end.unwrap_or(lost))
+        let lost = Drained::Cut {
+            dropped: self.in_flight(),
+        };
+        drained
+            .wait_for(Option::is_some)
+            .await
+            .map_or(lost, |end| end.unwrap_or(lost))
     }
 }
 

@@ -53,7 +53,10 @@ impl Crew {
         let spawned = std::thread::Builder::new()
             .name(format!("hookstash-delivery-{thread}"))
             .spawn(move || {
-                let _tell = TellEnd { thread, ended: crew.ended.clone() };
+                let _tell = TellEnd {
+                    thread,
+                    ended: crew.ended.clone(),
+                };
                 crew.run(thread, taken, ready);
             });
         spawned.map(drop).map_err(StartError::Thread)
@@ -65,7 +68,10 @@ impl Crew {
         taken: mpsc::UnboundedReceiver<Arc<Job>>,
         ready: impl FnOnce(Result<(), StartError>),
     ) {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+        {
             Ok(runtime) => runtime,
             Err(error) => return ready(Err(StartError::Thread(error))),
         };

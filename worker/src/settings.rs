@@ -97,7 +97,9 @@ pub(crate) fn descriptor_limit() -> Option<usize> {
 }
 
 fn soft_limit(limits: &str) -> Option<usize> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -110,18 +112,28 @@ mod tests {
         let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
                       Max open files            1024                 1048576              files\n";
         assert_eq!(soft_limit(limits), Some(1024));
-        assert_eq!(soft_limit("Max open files            unlimited            unlimited"), None);
+        assert_eq!(
+            soft_limit("Max open files            unlimited            unlimited"),
+            None
+        );
         assert_eq!(soft_limit(""), None);
     }
 
     #[test]
     fn the_usual_limit_carries_the_default_slots_and_a_small_one_lowers_them() {
-        let settings = WorkerSettings { threads: 600, ..WorkerSettings::default() };
+        let settings = WorkerSettings {
+            threads: 600,
+            ..WorkerSettings::default()
+        };
         assert_eq!(settings.clone().fitted(None).slots, 512);
         assert_eq!(settings.clone().fitted(Some(1024)).slots, 512);
         let small = settings.fitted(Some(256));
         assert_eq!((small.slots, small.threads), (84, 84));
-        let none = WorkerSettings { slots: 0, threads: 0, ..WorkerSettings::default() };
+        let none = WorkerSettings {
+            slots: 0,
+            threads: 0,
+            ..WorkerSettings::default()
+        };
         let none = none.fitted(Some(0));
         assert_eq!((none.slots, none.threads), (1, 1));
     }

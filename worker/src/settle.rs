@@ -39,7 +39,10 @@ impl<S> Layer<S> for SettleLayer {
     type Service = Settle<S>;
 
     fn layer(&self, inner: S) -> Settle<S> {
-        Settle { shared: Arc::clone(&self.0), inner }
+        Settle {
+            shared: Arc::clone(&self.0),
+            inner,
+        }
     }
 }
 
@@ -97,7 +100,13 @@ impl Shared {
         let is_ours = self.in_flight.finish(&id, token);
         // A success counts even when the lease is gone.
         if is_ours || outcome == store::Outcome::Delivered {
-            self.push(Settlement { id, token, outcome, event, children: Vec::new() });
+            self.push(Settlement {
+                id,
+                token,
+                outcome,
+                event,
+                children: Vec::new(),
+            });
         }
     }
 

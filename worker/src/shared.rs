@@ -13,8 +13,8 @@ use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{Held, Settlement, Store};
 use tokio::sync::watch;
 
-use crate::attempt::Judging;
 use crate::WorkerParts;
+use crate::attempt::Judging;
 use crate::dispatch::Dispatch;
 use crate::in_flight::{InFlight, Interrupt};
 use crate::job::Job;
@@ -71,7 +71,15 @@ pub(crate) struct Desk {
 impl Shared {
     /// Puts the parts of a worker together.
     pub(crate) fn new(parts: WorkerParts, phase: watch::Sender<Phase>) -> Self {
-        let WorkerParts { store, clock, random, environment, signer, observer, .. } = parts;
+        let WorkerParts {
+            store,
+            clock,
+            random,
+            environment,
+            signer,
+            observer,
+            ..
+        } = parts;
         let settings = parts.settings.fitted(descriptor_limit());
         Self {
             name: format!("{:016x}", random.next_u64()),
@@ -129,7 +137,9 @@ impl Shared {
 
     /// Whether the last exchange with every shard succeeded.
     pub(crate) fn is_in_touch(&self) -> bool {
-        self.desks.iter().all(|desk| desk.is_in_touch.load(Ordering::Relaxed))
+        self.desks
+            .iter()
+            .all(|desk| desk.is_in_touch.load(Ordering::Relaxed))
     }
 
     /// What judging an attempt of `job` that `took` so long needs.
@@ -149,7 +159,9 @@ impl Shared {
         held.sort_by_key(|held| held.id);
         for of_shard in held.chunk_by(|a, b| a.id.shard() == b.id.shard()) {
             for batch in of_shard.chunks(HELD_BATCH) {
-                let Some(shard) = batch.first().map(|held| held.id.shard()) else { continue };
+                let Some(shard) = batch.first().map(|held| held.id.shard()) else {
+                    continue;
+                };
                 let count = batch.len();
                 match self.store.release(shard, batch).await {
                     Ok(released) => tracing::info!(%shard, count, released, "release"),

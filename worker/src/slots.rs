@@ -25,8 +25,15 @@ struct Room {
 impl Slots {
     /// `total` free slots and a budget of `bytes`.
     pub(crate) fn new(total: usize, bytes: u64) -> Arc<Self> {
-        let room = Room { free: total, bytes_free: signed(bytes), waiting: VecDeque::new() };
-        Arc::new(Self { total, room: Mutex::new(room) })
+        let room = Room {
+            free: total,
+            bytes_free: signed(bytes),
+            waiting: VecDeque::new(),
+        };
+        Arc::new(Self {
+            total,
+            room: Mutex::new(room),
+        })
     }
 
     /// All slots, free or not.
@@ -48,12 +55,24 @@ impl Slots {
     /// As much as is free, at most `count` slots and `bytes`.
     pub(crate) fn reserve(self: &Arc<Self>, count: usize, bytes: u64) -> Reserved {
         let mut room = self.lock();
-        let count = if room.bytes_free > 0 { room.free.min(count) } else { 0 };
-        let bytes = if count > 0 { room.bytes_free.clamp(0, signed(bytes)) } else { 0 };
+        let count = if room.bytes_free > 0 {
+            room.free.min(count)
+        } else {
+            0
+        };
+        let bytes = if count > 0 {
+            room.bytes_free.clamp(0, signed(bytes))
+        } else {
+            0
+        };
         room.free -= count;
         room.bytes_free -= bytes;
         drop(room);
-        Reserved { slots: Arc::clone(self), count, bytes }
+        Reserved {
+            slots: Arc::clone(self),
+            count,
+            bytes,
+        }
     }
 
     /// Tells `who` once a slot can be used; at once if one can be used now.
@@ -71,7 +90,9 @@ impl Slots {
         room.free += count;
         room.bytes_free += bytes;
         let mut usable = if room.bytes_free > 0 { room.free } else { 0 };
-        while usable > 0 && let Some(who) = room.waiting.pop_front() {
+        while usable > 0
+            && let Some(who) = room.waiting.pop_front()
+        {
             who.notify_one();
             usable -= 1;
         }
@@ -117,7 +138,11 @@ impl Reserved {
         let reserved = self.bytes.min(bytes);
         self.bytes -= reserved;
         self.slots.lock().bytes_free -= bytes - reserved;
-        Self { slots: Arc::clone(&self.slots), count, bytes }
+        Self {
+            slots: Arc::clone(&self.slots),
+            count,
+            bytes,
+        }
     }
 }
 
@@ -146,7 +171,10 @@ mod tests {
         assert_eq!((many.count(), many.bytes(), slots.free()), (8, 60, 2));
         many.keep(8);
         let one = many.take_one(25);
-        assert_eq!((one.count(), one.bytes(), many.count(), many.bytes()), (1, 25, 7, 35));
+        assert_eq!(
+            (one.count(), one.bytes(), many.count(), many.bytes()),
+            (1, 25, 7, 35)
+        );
         many.keep(3);
         assert_eq!((slots.free(), many.count()), (6, 3));
         drop(many);

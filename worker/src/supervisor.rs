@@ -55,7 +55,11 @@ pub(crate) async fn supervise(
 /// Lets running calls end; past the deadline drops them and hands their leases back.
 async fn drain(shared: &Shared) -> Drained {
     let unstarted = shared.in_flight.take_unstarted();
-    tracing::info!(running = shared.in_flight.len(), unstarted = unstarted.len(), "drain");
+    tracing::info!(
+        running = shared.in_flight.len(),
+        unstarted = unstarted.len(),
+        "drain"
+    );
     shared.release(unstarted).await;
     let is_done = || shared.slots.is_idle() && shared.unanswered() == 0;
     while !is_done() {
@@ -91,7 +95,11 @@ async fn keep_threads(crew: Crew, mut ended: mpsc::UnboundedReceiver<usize>) {
         }
         shared.dispatch.close(thread);
         let held = shared.in_flight.take_thread(thread);
-        tracing::error!(thread, leases = held.len(), "a delivery thread ended and is started again");
+        tracing::error!(
+            thread,
+            leases = held.len(),
+            "a delivery thread ended and is started again"
+        );
         shared.release(held).await;
         tokio::time::sleep(patience.next_pause()).await;
         let report = move |ready: Result<(), StartError>| {

@@ -55,11 +55,14 @@ async fn sweep_shard(
     while store.sweep_trash(shard, TRASH_PAGE).await? > 0 {
         tokio::time::sleep(PAGE_PAUSE).await;
     }
+    store.trim_events(shard, shared.clock.now_ms()).await?;
     audit(shared, shard, differences).await?;
     if walk % FLOW_KEY_WALKS == 0 {
         let mut cursor = 0;
         loop {
-            let page = store.forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED).await?;
+            let page = store
+                .forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED)
+                .await?;
             cursor = page.cursor;
             if cursor == 0 {
                 break;

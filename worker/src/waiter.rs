@@ -21,7 +21,11 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     pub(crate) fn new(store: Store, shard: Shard) -> Self {
-        Self { store, shard, wait: None }
+        Self {
+            store,
+            shard,
+            wait: None,
+        }
     }
 
     /// Goes on waiting for a token; with `may_begin` begins a wait if none is under way, and

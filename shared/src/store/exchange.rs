@@ -224,7 +224,12 @@ impl Store {
         let mut words = vec![Bytes::from_static(b"MGET")];
         for lease in leases {
             words.push(self.keys.envelope(shard, lease.id.as_str()));
-            words.extend(lease.body_key.as_deref().map(|key| self.keys.envelope(shard, key)));
+            words.extend(
+                lease
+                    .body_key
+                    .as_deref()
+                    .map(|key| self.keys.envelope(shard, key)),
+            );
         }
         let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
         let mut found = Vec::with_capacity(leases.len());

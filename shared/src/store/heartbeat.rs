@@ -21,7 +21,9 @@ impl Store {
         let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let args = Args::new().text(worker).number(slots).number(life_ms);
         let reply = self.run_script(shard, &scripts::HEARTBEAT, args).await?;
-        Ok(integer(&reply).and_then(|live| live.try_into().ok()).unwrap_or(0))
+        Ok(integer(&reply)
+            .and_then(|live| live.try_into().ok())
+            .unwrap_or(0))
     }
 }
 
@@ -43,7 +45,10 @@ mod tests {
         let host = Arc::new(EmbeddedHost::new(Arc::clone(&clock) as _).unwrap());
         let store = Store::new(host, "hs", Shards::ONE, LIFE, Retention::default());
         let beat = async |worker: &str, slots| {
-            store.heartbeat(Shard::default(), worker, slots, LIFE).await.unwrap()
+            store
+                .heartbeat(Shard::default(), worker, slots, LIFE)
+                .await
+                .unwrap()
         };
         assert_eq!(beat("a", 512).await, 512);
         clock.advance(Duration::from_secs(10));
@@ -54,6 +59,10 @@ mod tests {
         assert_eq!(beat("b", 0).await, 0);
         beat("ahead", 7).await;
         clock.step_wall(-3_600_000);
-        assert_eq!(beat("b", 50).await, 50, "a heartbeat of the future does not count for ever");
+        assert_eq!(
+            beat("b", 50).await,
+            50,
+            "a heartbeat of the future does not count for ever"
+        );
     }
 }

@@ -117,7 +117,13 @@ impl Store {
     ) -> Result<FlowKeyPage, HostError> {
         let key = self.keys.of_shard(shard, "cfg");
         let from = cursor.to_string();
-        let scan = command([b"HSCAN", &key, from.as_bytes(), b"COUNT", SETTINGS_PAGE.as_bytes()]);
+        let scan = command([
+            b"HSCAN",
+            &key,
+            from.as_bytes(),
+            b"COUNT",
+            SETTINGS_PAGE.as_bytes(),
+        ]);
         let mut reader = Reader::new(self.run_one(scan).await?, "flow keys")?;
         let cursor = reader.number()?;
         let mut fields = reader.array()?;

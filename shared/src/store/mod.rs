@@ -7,6 +7,7 @@ mod args;
 mod audit;
 mod completions;
 mod dead_letters;
+mod events;
 mod exchange;
 mod heartbeat;
 mod inspect;
@@ -59,6 +60,8 @@ pub struct Retention {
     pub dead_letter_ms: u64,
     /// A deferred completion's result is kept for this long.
     pub completion_ms: u64,
+    /// An entry of the event log is kept for this long.
+    pub events_ms: u64,
 }
 
 impl Default for Retention {
@@ -69,6 +72,7 @@ impl Default for Retention {
             delivered_grace_ms: 60_000,
             dead_letter_ms: 30 * DAY_MS,
             completion_ms: 30 * DAY_MS,
+            events_ms: 7 * DAY_MS,
         }
     }
 }

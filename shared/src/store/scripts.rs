@@ -72,3 +72,76 @@ scripts! {
     /// Recounts a lane's in-flight.
     RECOUNT_LANE = "recount_lane" [LANE];
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What scripts must not use: not on both hosts, not deterministic, or lossy.
+    const FORBIDDEN: [&str; 13] = [
+        "cjson",
+        "cmsgpack",
+        "struct.",
+        "bit.",
+        "math.random",
+        "pairs(",
+        "tostring(",
+        "#!lua",
+        "redis.pcall",
+        "KEYS[2]",
+        "os.",
+        "loadstring",
+        "goto ",
+    ];
+
+    #[test]
+    fn scripts_keep_to_the_rules() {
+        for script in all() {
+            let (name, source) = (script.name(), script.source());
+            for word in FORBIDDEN {
+                assert!(!source.contains(word), "{name} uses {word}");
+            }
+            assert_eq!(
+                source.matches("call('TIME')").count(),
+                1,
+                "{name} asks the time once"
+            );
+            assert!(source.is_ascii(), "{name} is plain text");
+        }
+    }
+
+    #[test]
+    fn every_script_file_is_used() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/lua");
+        let sources: Vec<&str> = all().iter().map(|script| script.source()).collect();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(
+                sources.iter().any(|source| source.contains(&text)),
+                "{path:?} is unused"
+            );
+        }
+    }
+
+    #[test]
+    fn every_script_says_what_it_takes_and_returns() {
+        for script in all() {
+            let file = format!(
+                "{}/src/store/lua/{}.lua",
+                env!("CARGO_MANIFEST_DIR"),
+                script.name()
+            );
+            let text = std::fs::read_to_string(file).unwrap();
+            let head: String = text
+                .lines()
+                .take_while(|line| line.starts_with("--"))
+                .collect();
+            assert!(
+                head.contains("ARGV") && head.contains("Returns"),
+                "{}",
+                script.name()
+            );
+        }
+    }
+}

@@ -197,15 +197,13 @@ impl Draw<'_> {
     /// A script of a few commands that returns what they answered, or fails on the way.
     fn script(&mut self) -> String {
         let mut source = String::from("local r = {}\n");
-        for _ in 0..1 + self.below(5) {
+        for _ in 0..=self.below(5) {
             let function = self.of(&["call", "call", "call", "pcall"]);
-            let words: Vec<String> = self
-                .command(COMMANDS)
-                .iter()
-                .map(|w| self.literal(w))
-                .collect();
+            let words = self.command(COMMANDS);
+            let words: Vec<String> = words.iter().map(|word| self.literal(word)).collect();
             let keeps = self.of(&["r[#r + 1] = ", "local _ = "]);
-            source.push_str(&format!("{keeps}redis.{function}({})\n", words.join(", ")));
+            let words = words.join(", ");
+            source.extend([keeps, "redis.", function, "(", &words, ")\n"]);
         }
         source.push_str(self.line(SCRIPT_ENDS));
         source
@@ -221,14 +219,14 @@ impl Draw<'_> {
         if text == "a" {
             return "KEYS[1]".to_owned();
         }
-        let escaped: String = word.iter().map(|byte| format!("\\{byte:03}")).collect();
-        if text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b" -.+()".contains(&byte))
-        {
-            format!("'{text}'")
-        } else {
-            format!("'{escaped}'")
-        }
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -.+()".contains(&byte);
+        let escaped = word.iter().fold(String::new(), |text, byte| {
+            if is_plain(*byte) {
+                text + &char::from(*byte).to_string()
+            } else {
+                text + &format!("\\{byte:03}")
+            }
+        });
+        format!("'{escaped}'")
     }
 }

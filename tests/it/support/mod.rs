@@ -4,8 +4,11 @@
     reason = "equipment is complete before every part of it has a test that uses it"
 )]
 
+pub(crate) mod front_door;
+pub(crate) mod name_server;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod redis_groups;
+pub(crate) mod stage;

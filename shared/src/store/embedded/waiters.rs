@@ -1,6 +1,6 @@
 //! Who waits for a token of which list.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 /// Waiters by list, first come first served.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    by_key: HashMap<Bytes, VecDeque<Waiter>>,
+    by_key: BTreeMap<Bytes, VecDeque<Waiter>>,
     next_id: u64,
 }
 

@@ -148,13 +148,20 @@ end
 -- Forgets a little of what has ended: delivered bodies, old records, dead letters past their age.
 local DONE_BODIES_MAX = 10000
 local GONE_MS = 15000
+
+-- An entry of `done` or `gone`; one that cannot be read is as old as can be.
+local function ended_entry(entry)
+  local ended, id = string.match(entry, '^(%d+) (.+)$')
+  return tonumber(ended or 0), id or ''
+end
+
 local function trim(limit, done_ms, dead_ms)
   local over = call('LLEN', P .. 'done') - DONE_BODIES_MAX
   for i = 1, limit do
     local first = call('LINDEX', P .. 'done', 0)
     if not first then break end
-    local ended, id = string.match(first, '^(%d+) (.+)$')
-    local is_old = tonumber(ended) + done_ms <= now
+    local ended, id = ended_entry(first)
+    local is_old = ended + done_ms <= now
     if not is_old and i > over then break end
     call('LPOP', P .. 'done')
     local r = get_record(id)
@@ -166,8 +173,8 @@ local function trim(limit, done_ms, dead_ms)
   for _ = 1, limit do
     local first = call('LINDEX', P .. 'gone', 0)
     if not first then break end
-    local ended, id = string.match(first, '^(%d+) (.+)$')
-    if tonumber(ended) + GONE_MS > now then break end
+    local ended, id = ended_entry(first)
+    if ended + GONE_MS > now then break end
     call('LPOP', P .. 'gone')
     call('HDEL', P .. 'm', id)
   end

@@ -12,6 +12,7 @@ mod lists;
 mod scan;
 mod server;
 mod sets;
+mod stream_trim;
 mod streams;
 mod strings;
 mod zset_ranges;

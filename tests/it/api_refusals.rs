@@ -1,0 +1,144 @@
+//! Who and what is refused, in which words.
+
+use serde_json::json;
+
+use crate::support::front_door::{FrontDoor, answered, embedded_state};
+
+#[tokio::test]
+async fn without_the_token_everything_under_v2_is_a_401() {
+    let door = FrontDoor::embedded().await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (method, path) in [
+        ("POST", "/v2/publish/https://h/"),
+        ("GET", "/v2/keys"),
+        ("GET", "/v2/dlq"),
+        ("DELETE", "/v2/messages/x"),
+        ("POST", "/v2/batch"),
+        ("GET", "/v2/nothing"),
+    ] {
+        let url = format!("http://{}{path}", door.addr);
+        let none = client.request(method.parse().unwrap(), &url);
+        for request in [
+            none.try_clone().unwrap(),
+            none.try_clone().unwrap().bearer_auth("other"),
+            none.try_clone().unwrap().header("Authorization", "t0ken=="),
+            client.request(
+                method.parse().unwrap(),
+                format!("{url}?qstash_token=t0ken%3D"),
+            ),
+        ] {
+            let refused = answered(request).await;
+            let text = "unable to authenticate: invalid token";
+            assert_eq!((refused.status, refused.error()), (401, text), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_are_404_and_wrong_methods_405_in_json() {
+    let door = FrontDoor::embedded().await;
+    for path in [
+        "/",
+        "/v2",
+        "/v2/",
+        "/v2/nothing",
+        "/v1/publish/https://h/",
+        "/v2/dlq/a/b",
+    ] {
+        let answer = door.call("GET", path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(answer.error().starts_with("no such path: "), "{answer:?}");
+    }
+    for (method, path) in [
+        ("GET", "/v2/publish/https://h/"),
+        ("PUT", "/v2/publish/https://h/"),
+        ("POST", "/v2/messages/x"),
+        ("DELETE", "/v2/keys"),
+        ("PATCH", "/v2/dlq/x"),
+        ("POST", "/healthz"),
+    ] {
+        let answer = door.call(method, path).await;
+        assert_eq!(answer.status, 405, "{method} {path}");
+        assert_eq!(
+            answer.error(),
+            format!("method {method} is not allowed here")
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_built_is_a_501_that_names_the_path() {
+    let door = FrontDoor::embedded().await;
+    for (method, path) in [
+        ("POST", "/v2/batch"),
+        ("POST", "/v2/batch/trigger"),
+        ("POST", "/v2/enqueue/queue/https://h/p"),
+        ("DELETE", "/v2/messages"),
+        ("GET", "/v2/messages"),
+        ("DELETE", "/v2/dlq"),
+        ("POST", "/v2/dlq/retry"),
+        ("GET", "/v2/events"),
+        ("GET", "/v2/logs"),
+        ("GET", "/v2/queues"),
+        ("POST", "/v2/queues"),
+        ("DELETE", "/v2/queues/q"),
+        ("POST", "/v2/queues/q/pause"),
+        ("GET", "/v2/topics"),
+        ("POST", "/v2/topics/g/endpoints"),
+        ("POST", "/v2/schedules/https://h/p"),
+        ("GET", "/v2/Schedules/s"),
+        ("PATCH", "/v2/schedules/s/pause"),
+        ("GET", "/v2/flowControl/a%20b/c"),
+        ("POST", "/v2/flowControl/k/pin"),
+        ("GET", "/v2/globalParallelism"),
+        ("DELETE", "/v2/workflows/runs/r?cancel=true"),
+        ("POST", "/v2/notify/e"),
+        ("POST", "/v2/wait/e"),
+        ("GET", "/v2/waiters/e"),
+    ] {
+        let answer = door.call(method, path).await;
+        assert_eq!(answer.status, 501, "{method} {path}");
+        let start: String = path
+            .split('?')
+            .next()
+            .unwrap()
+            .split('/')
+            .take(3)
+            .collect::<Vec<_>>()
+            .join("/");
+        let expected = format!("{method} {start}");
+        assert!(
+            answer.error().starts_with(&expected),
+            "{path}: {}",
+            answer.error()
+        );
+    }
+}
+
+#[tokio::test]
+async fn keys_are_shown_and_rotated_only_where_they_are_set() {
+    let door = FrontDoor::embedded().await;
+    let keys = door.call("GET", "/v2/keys").await;
+    let expected = json!({
+        "current": "sig_7kYjw48mhY7kAjqNGcy6cr29RJ6r",
+        "next": "sig_5ZB6DVzB1wjE8S6rZ7eenA8Pdnhs",
+    });
+    assert_eq!((keys.status, keys.json), (200, expected));
+    for path in ["/v2/keys/rotate", "/v2/rotate"] {
+        let refused = door.call("POST", path).await;
+        assert_eq!(refused.status, 409);
+        for variable in ["QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"] {
+            assert!(refused.error().contains(variable), "{}", refused.error());
+        }
+    }
+    let mut state = embedded_state();
+    state.keys = None;
+    let door = FrontDoor::open(state).await;
+    let none = door.call("GET", "/v2/keys").await;
+    assert_eq!(none.status, 404);
+    assert!(
+        none.error().contains("QSTASH_CURRENT_SIGNING_KEY"),
+        "{}",
+        none.error()
+    );
+}
