@@ -121,14 +121,14 @@ impl Lines {
         let mut text = format!(
             "hookstash dev is ready on http://{address}\n\n\
              Paste into your application's environment:\n\n\
-             QSTASH_URL=http://{address}\n"
+             export QSTASH_URL=\"http://{address}\"\n"
         );
         let mut line = |name: &str, value: &str, is_own: bool| {
             // One that was set is a secret, which is never shown.
             let _ = if is_own {
                 writeln!(text, "# {name}: as you set it here")
             } else {
-                writeln!(text, "{name}={value}")
+                writeln!(text, "export {name}=\"{value}\"")
             };
         };
         line(
