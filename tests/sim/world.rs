@@ -128,6 +128,8 @@ pub struct World {
     schedule_due: u64,
     pub observer: Observer,
     is_full: bool,
+    /// Whether an exchange changed anything since this was last asked.
+    has_changed: bool,
     /// A lane whose state is added to the trace after every step.
     pub watched: Option<String>,
     pub trace: Vec<String>,
@@ -167,6 +169,7 @@ impl World {
             schedule_due: 0,
             observer: Observer::default(),
             is_full: false,
+            has_changed: false,
             watched: None,
             trace: Vec::new(),
             broken: Vec::new(),
@@ -422,6 +425,10 @@ impl World {
             Ok(exchanged) => exchanged,
             Err(error) => return self.broken.push(format!("exchange: {error}")),
         };
+        let counters = exchanged.counters;
+        self.has_changed = !exchanged.leases.is_empty()
+            || !exchanged.settled.is_empty()
+            || counters.promoted + counters.recovered + counters.buried > 0;
         self.observer.leased(&exchanged.leases);
         if net == Net::LostAfter {
             return self.workers[index].contact.lost();
@@ -873,7 +880,9 @@ impl World {
 
     fn drain_worker(&mut self, index: usize) {
         self.exchange_surely(index);
-        self.check();
+        if std::mem::take(&mut self.has_changed) {
+            self.check();
+        }
         for _ in 0..8 {
             self.start_call();
         }
