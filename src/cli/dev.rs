@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 
 use super::credentials;
 use super::failure::Failure;
-use super::setting_flags::SettingFlags;
+use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
 
@@ -30,7 +30,7 @@ const PORT: u16 = 8080;
 /// Destinations on your own machine and network are allowed. It listens on loopback only. Without
 /// --redis-url the store is in memory and everything is lost on exit.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(after_long_help = after_help("\
 Examples:
   hookstash dev
   hookstash dev --port 0                                # any free port; it is printed
@@ -38,7 +38,7 @@ Examples:
 
   # Send something:
   curl -X POST http://127.0.0.1:8080/v2/publish/http://localhost:3000/hook \\
-      -H \"Authorization: Bearer $QSTASH_TOKEN\" -d '{\"hello\":\"world\"}'")]
+      -H \"Authorization: Bearer $QSTASH_TOKEN\" -d '{\"hello\":\"world\"}'"))]
 pub(super) struct Dev {
     /// Port to listen on, on 127.0.0.1; 0 is any free one [default: 8080]
     #[arg(long, value_name = "PORT", conflicts_with = "HOOKSTASH_LISTEN")]
@@ -121,14 +121,14 @@ impl Lines {
         let mut text = format!(
             "hookstash dev is ready on http://{address}\n\n\
              Paste into your application's environment:\n\n\
-             QSTASH_URL=http://{address}\n"
+             export QSTASH_URL=\"http://{address}\"\n"
         );
         let mut line = |name: &str, value: &str, is_own: bool| {
             // One that was set is a secret, which is never shown.
             let _ = if is_own {
                 writeln!(text, "# {name}: as you set it here")
             } else {
-                writeln!(text, "{name}={value}")
+                writeln!(text, "export {name}=\"{value}\"")
             };
         };
         line(

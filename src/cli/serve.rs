@@ -8,7 +8,7 @@ use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
 
 use super::failure::Failure;
-use super::setting_flags::SettingFlags;
+use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
 
@@ -25,7 +25,7 @@ const LISTEN: std::net::SocketAddr =
 /// or Ctrl-C drains: no request is accepted, running deliveries get --drain. A second one ends it
 /// at once; what was running is delivered again.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(after_long_help = after_help("\
 Examples:
   QSTASH_TOKEN=... hookstash serve --redis-url redis://localhost:6379
 
@@ -35,7 +35,7 @@ Examples:
       --slots 1024 --log-format json
 
   # Allow a destination inside your network:
-  hookstash serve --egress-allow 'api.internal:3000,10.1.0.0/16'")]
+  hookstash serve --egress-allow 'api.internal:3000,10.1.0.0/16'"))]
 pub(super) struct Serve {
     #[command(flatten)]
     settings: SettingFlags,

@@ -22,21 +22,7 @@ impl SettingFlags {
 
 impl Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
-        let flags = SETTINGS.iter().filter_map(flag);
-        let secrets = SETTINGS
-            .iter()
-            .filter(|setting| setting.kind == Kind::Secret);
-        let lines = secrets.map(|setting| {
-            let meaning = setting.meaning.replace('`', "");
-            format!("  {}\n          {meaning}\n", setting.names.join(", "))
-        });
-        let heading = "Secrets (environment only, because others can see a command line):\n";
-        let secrets: String = std::iter::once(heading.to_owned()).chain(lines).collect();
-        let help = match command.get_after_long_help() {
-            Some(help) => format!("{help}\n\n{secrets}"),
-            None => secrets,
-        };
-        command.args(flags).after_long_help(help)
+        command.args(SETTINGS.iter().filter_map(flag))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -61,20 +47,36 @@ impl FromArgMatches for SettingFlags {
     }
 }
 
+/// The end of a command's long help: its examples, then the settings that no flag sets.
+pub(super) fn after_help(examples: &str) -> String {
+    let secrets = SETTINGS
+        .iter()
+        .filter(|setting| setting.kind == Kind::Secret);
+    let lines = secrets.map(|setting| {
+        let meaning = setting.meaning.replace('`', "");
+        format!("  {}\n          {meaning}\n", setting.names.join(", "))
+    });
+    let heading = "Secrets (environment only, because others can see a command line):\n";
+    std::iter::once(format!("{examples}\n\n{heading}"))
+        .chain(lines)
+        .collect()
+}
+
 fn flag(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag()?;
     let meaning = setting.meaning.replace('`', "");
     let variables = setting.names.join(", ");
     let default = setting.default.filter(|text| !text.is_empty());
     let default = default.map_or_else(String::new, |text| format!(" [default: {text}]"));
-    let arg = Arg::new(setting.name())
-        .long(flag.trim_start_matches('-').to_owned())
-        .value_name(value_name(setting.kind))
-        .help(format!("{meaning} [env: {variables}]{default}"))
-        .help_heading("Settings")
-        .hide_short_help(!is_usual(setting))
-        .allow_hyphen_values(true);
-    Some(arg)
+    Some(
+        Arg::new(setting.name())
+            .long(flag.trim_start_matches('-').to_owned())
+            .value_name(value_name(setting.kind))
+            .help(format!("{meaning} [env: {variables}]{default}"))
+            .help_heading("Settings")
+            .hide_short_help(!is_usual(setting))
+            .allow_hyphen_values(true),
+    )
 }
 
 /// Whether the setting is shown by `-h`; `--help` shows all.

@@ -8,7 +8,7 @@ use hookstash_shared::environment::Environment;
 
 use super::failure::Failure;
 use super::serve;
-use super::setting_flags::SettingFlags;
+use super::setting_flags::{SettingFlags, after_help};
 use crate::lifecycle::Role;
 
 /// Deliver messages only (another process accepts them)
@@ -18,10 +18,10 @@ use crate::lifecycle::Role;
 ///
 /// With --listen it answers `/healthz` and `/readyz` there, for probes.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(after_long_help = after_help("\
 Examples:
   hookstash worker --redis-url redis://localhost:6379
-  hookstash worker --slots 2048 --listen 0.0.0.0:8081")]
+  hookstash worker --slots 2048 --listen 0.0.0.0:8081"))]
 pub(super) struct Worker {
     #[command(flatten)]
     settings: SettingFlags,

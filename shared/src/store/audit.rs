@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
 use super::args::{Args, Reader, command, integer, text};
 use super::host::{HostError, Reply};
 use super::{Record, Store, scripts};
@@ -130,19 +128,25 @@ impl Store {
         self.run_one(command([b"HDEL", &key, b"x"])).await.map(drop)
     }
 
-    /// The number of shards this deployment was started with; records `shards` if it is new.
+    /// The number of shards this deployment was started with; records `shards` if it is new. A
+    /// store that is full still tells, because workers must be able to empty it.
     pub async fn agree_on_shards(&self, shards: u16) -> Result<u16, HostError> {
+        if let Some(agreed) = self.known_shards().await? {
+            return Ok(agreed);
+        }
         let key = self.keys.meta();
         let count = shards.to_string();
-        let record = Bytes::from_static(b"1");
         self.run_one(command([b"HSETNX", &key, b"shards", count.as_bytes()]))
             .await?;
-        self.run_one(command([b"HSETNX", &key, b"record", &record]))
+        self.run_one(command([b"HSETNX", &key, b"record", b"1"]))
             .await?;
-        let agreed = self.run_one(command([b"HGET", &key, b"shards"])).await?;
-        Ok(text(&agreed)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(shards))
+        Ok(self.known_shards().await?.unwrap_or(shards))
+    }
+
+    async fn known_shards(&self) -> Result<Option<u16>, HostError> {
+        let key = self.keys.meta();
+        let known = self.run_one(command([b"HGET", &key, b"shards"])).await?;
+        Ok(text(&known).and_then(|text| text.parse().ok()))
     }
 }
 
