@@ -20,9 +20,10 @@ use proptest::test_runner::{Config, TestRunner};
 use self::draw::{Action, KEYS, What, case};
 use crate::support::redis::RedisServer;
 
-const CASES: u32 = 300;
+/// Cases of one run.
+const CASES: u32 = 400;
 /// Longest expiry that a case waits for.
-const SHORT_MS: u64 = 15;
+const SHORT_MS: u64 = 5;
 /// How far times of the two hosts may lie apart.
 const TIME_TOLERANCE_MS: i64 = 5_000;
 
