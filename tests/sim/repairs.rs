@@ -12,7 +12,7 @@ use hookstash_shared::random::SeededRandom;
 use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::{
     Accepted, Enqueue, Exchange, Exchanged, Fair, LaneChange, LaneLimits, Lease, Outcome,
-    Retention, Settlement, SlotHolders, Store,
+    Retention, Settlement, AuditWalk, Store,
 };
 
 use super::laws;
@@ -84,7 +84,7 @@ impl Bench {
     fn audit(&self) -> u64 {
         let (mut repaired, mut previous) = (0, BTreeMap::new());
         for _ in 0..3 {
-            let mut holders = SlotHolders::default();
+            let mut holders = AuditWalk::default();
             let mut cursor = 0;
             loop {
                 let page = block_on(self.store.audit(Shard::default(), cursor, &mut holders));

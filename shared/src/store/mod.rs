@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use audit::{AuditPage, Audited, SlotHolders};
+pub use audit::{AuditPage, Audited, AuditWalk};
 pub use completions::Completion;
 pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
 pub use exchange::{
@@ -38,7 +38,7 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use lanes::{FlowKeyPage, LaneChange};
-pub use publish::{Accepted, Enqueue, LaneLimits, host_name};
+pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
 
