@@ -179,6 +179,6 @@ impl std::fmt::Debug for Store {
         f.debug_struct("Store")
             .field("keys", &self.keys)
             .field("shards", &self.shards)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
