@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::join_all;
 use hookstash_shared::message::Shard;
 use tokio::time::MissedTickBehavior;
 
@@ -13,58 +12,46 @@ use crate::worker::{Phase, Worker};
 /// A worker counts as live for so many beats after its last one.
 const LIFE_BEATS: u32 = 3;
 
-/// Beats every `renew` until the worker is closed, then says that it leaves.
-pub(crate) async fn beat(worker: Arc<Worker>) {
+/// Beats for `shard` every `renew` until the worker is closed, then says that it leaves. One heart
+/// a shard, so that one that does not answer holds up no other.
+pub(crate) async fn beat(worker: Arc<Worker>, shard: Shard) {
     let mut beats = tokio::time::interval(worker.settings.renew);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = beats.tick() => {}
+            _ = beats.tick() => beat_once(&worker, shard).await,
             () = worker.reached(Phase::Closed) => break,
         }
-        join_all(
-            worker
-                .store
-                .shards()
-                .iter()
-                .map(|shard| beat_shard(&worker, shard)),
-        )
-        .await;
-        let overdue = worker.in_flight.take_overdue();
-        if !overdue.is_empty() {
-            tracing::warn!(
-                count = overdue.len(),
-                "leases whose calls did not start are handed back"
-            );
-            worker.release(overdue).await;
-        }
     }
-    let life = life(&worker);
-    let leave = |shard| worker.store.heartbeat(shard, &worker.name, 0, life);
-    join_all(worker.store.shards().iter().map(leave)).await;
+    let (name, life) = (&worker.name, life(&worker));
+    if let Err(error) = worker.store.heartbeat(shard, name, 0, life).await {
+        tracing::debug!(%shard, %error, "the last heartbeat failed");
+    }
 }
 
-async fn beat_shard(worker: &Worker, shard: Shard) {
+async fn beat_once(worker: &Worker, shard: Shard) {
     if let Err(error) = worker.renew(shard).await {
         tracing::warn!(%shard, %error, "renew failed");
         return;
     }
-    let slots = if worker.phase() == Phase::Running {
-        worker.slots.total() as u64
-    } else {
-        0
+    let overdue = worker.in_flight.take_overdue(shard);
+    if !overdue.is_empty() {
+        let count = overdue.len();
+        tracing::warn!(%shard, count, "leases whose calls did not start are handed back");
+        worker.release(overdue).await;
+    }
+    let slots = match worker.phase() {
+        Phase::Running => worker.slots.total() as u64,
+        _ => 0,
     };
-    match worker
+    let live = worker
         .store
         .heartbeat(shard, &worker.name, slots, life(worker))
-        .await
-    {
-        Ok(live) => {
-            if let Some(desk) = worker.desk(shard) {
-                desk.live_slots.store(live, Ordering::Relaxed);
-            }
-        }
-        Err(error) => tracing::debug!(%shard, %error, "heartbeat failed"),
+        .await;
+    match (live, worker.desk(shard)) {
+        (Ok(live), Some(desk)) => desk.live_slots.store(live, Ordering::Relaxed),
+        (Ok(_), None) => {}
+        (Err(error), _) => tracing::debug!(%shard, %error, "heartbeat failed"),
     }
 }
 

@@ -135,27 +135,29 @@ impl InFlight {
         }
     }
 
-    /// Takes out the leases whose calls have not started within the lease time.
-    pub(crate) fn take_overdue(&self) -> Vec<Held> {
+    /// Takes out the leases of `shard` whose calls have not started within the lease time.
+    pub(crate) fn take_overdue(&self, shard: Shard) -> Vec<Held> {
         let now = self.clock.monotonic();
-        self.take(|entry| {
-            entry.renew_until.is_none() && now.saturating_sub(entry.confirmed) >= self.lease
+        self.take(|id, entry| {
+            id.shard() == shard
+                && entry.renew_until.is_none()
+                && now.saturating_sub(entry.confirmed) >= self.lease
         })
     }
 
     /// Takes out the leases whose calls have not started.
     pub(crate) fn take_unstarted(&self) -> Vec<Held> {
-        self.take(|entry| entry.renew_until.is_none())
+        self.take(|_, entry| entry.renew_until.is_none())
     }
 
     /// Takes out all leases of a delivery thread.
     pub(crate) fn take_thread(&self, thread: usize) -> Vec<Held> {
-        self.take(|entry| entry.thread == thread)
+        self.take(|_, entry| entry.thread == thread)
     }
 
     /// Takes out everything and ends all calls.
     pub(crate) fn stop(&self) -> Vec<Held> {
-        self.take(|entry| {
+        self.take(|_, entry| {
             interrupt(entry, Interrupt::Stopped);
             true
         })
@@ -166,15 +168,10 @@ impl InFlight {
         self.lock().len()
     }
 
-    fn take(&self, mut is_taken: impl FnMut(&Entry) -> bool) -> Vec<Held> {
-        let taken = self
-            .lock()
-            .extract_if(|_, entry| is_taken(entry))
-            .collect::<Vec<_>>();
-        taken
-            .into_iter()
-            .map(|(id, entry)| entry.held(id))
-            .collect()
+    fn take(&self, mut is_taken: impl FnMut(&MessageId, &Entry) -> bool) -> Vec<Held> {
+        let mut entries = self.lock();
+        let taken = entries.extract_if(|id, entry| is_taken(id, entry));
+        taken.map(|(id, entry)| entry.held(id)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Entry>> {
@@ -247,7 +244,7 @@ mod tests {
             [started.id]
         );
         clock.advance(LEASE);
-        let overdue = in_flight.take_overdue();
+        let overdue = in_flight.take_overdue(Shard::default());
         assert_eq!(
             overdue.iter().map(|held| held.id).collect::<Vec<_>>(),
             [unstarted.id]

@@ -2,14 +2,14 @@
 //!
 //! A worker is one *store thread* and some *delivery threads* ([`start`]).
 //!
-//! - The store thread alone talks to the store. One [`claimer`] a shard exchanges settlements for
-//!   leases, [`intake`] reads their envelopes and [`dispatch`]es them, the [`heart`] renews, the
-//!   [`sweeper`] repairs, the [`supervisor`] keeps the threads and ends the worker in order.
-//! - A delivery thread ([`runtime`]) is an apalis worker over a channel ([`backend`]): it makes the
-//!   attempt ([`deliver`], [`request`], [`attempt`]) and hands its end to the [`outbox`]
-//!   ([`settle`]). It knows no store.
+//! - The store thread alone talks to the store. One `claimer` a shard `exchange`s settlements for
+//!   leases, `intake` reads their envelopes and `dispatch`es them, the `heart` renews, the
+//!   `sweeper` repairs, the `supervisor` keeps the threads and ends the worker in order.
+//! - A delivery thread (`runtime`) is an apalis worker over a channel (`backend`): it makes the
+//!   attempt (`deliver`, `request`, `attempt`) and hands its end to the `outbox`
+//!   (`settle`). It knows no store.
 //!
-//! [`slots`] bound what is held, [`in_flight`] knows every lease. Errors of the store are never
+//! `slots` bound what is held, `in_flight` knows every lease. Errors of the store are never
 //! fatal: calls go on, settlements are kept, and the claimer goes on when the store does.
 
 mod attempt;
@@ -17,6 +17,7 @@ mod backend;
 mod claimer;
 mod deliver;
 mod dispatch;
+mod exchange;
 mod heart;
 mod in_flight;
 mod intake;

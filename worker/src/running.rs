@@ -82,35 +82,40 @@ pub struct RunningWorker {
 pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
     let build_http = Arc::clone(&parts.build_http);
     let worker = Arc::new(Worker::new(parts, watch::Sender::new(Phase::Running)));
+    start_threads(&worker, build_http).inspect_err(|_| worker.dispatch.close_all())
+}
+
+fn start_threads(
+    worker: &Arc<Worker>,
+    build_http: BuildHttpClient,
+) -> Result<RunningWorker, StartError> {
     let (end, ended) = mpsc::unbounded_channel();
     let crew = Crew {
-        worker: Arc::clone(&worker),
+        worker: Arc::clone(worker),
         build_http,
         ended: end,
     };
     let (is_ready, ready) = std::sync::mpsc::channel();
-    let threads = worker.settings.threads;
-    let started = (0..threads).try_for_each(|thread| {
+    let threads = 0..worker.settings.threads;
+    for thread in threads.clone() {
         let is_ready = is_ready.clone();
         // Nobody listens any more when another thread has failed.
-        crew.start(thread, move |result| drop(is_ready.send(result)))
-    });
+        crew.start(thread, move |result| drop(is_ready.send(result)))?;
+    }
     drop(is_ready);
-    let all_ready =
-        || (0..threads).try_for_each(|_| ready.recv().unwrap_or(Err(StartError::Ended)));
-    if let Err(error) = started.and_then(|()| all_ready()) {
-        worker.dispatch.close_all();
-        return Err(error);
+    for _ in threads {
+        ready.recv().unwrap_or(Err(StartError::Ended))?;
     }
     let (tell, drained) = watch::channel(None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime = runtime.map_err(StartError::Thread)?;
+        .build()
+        .map_err(StartError::Thread)?;
     std::thread::Builder::new()
         .name("hookstash-store".to_owned())
         .spawn(move || runtime.block_on(supervise(crew, ended, tell)))
         .map_err(StartError::Thread)?;
+    let worker = Arc::clone(worker);
     Ok(RunningWorker { worker, drained })
 }
 

@@ -34,8 +34,8 @@ pub(crate) async fn supervise(
         if let Some(claimer) = Claimer::new(Arc::clone(&worker), shard) {
             parts.spawn(claimer.run());
         }
+        parts.spawn(beat(Arc::clone(&worker), shard));
     }
-    parts.spawn(beat(Arc::clone(&worker)));
     let sweeper = tokio::spawn(sweep(Arc::clone(&worker)));
     let keeper = tokio::spawn(keep_threads(crew, ended));
 

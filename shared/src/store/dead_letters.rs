@@ -89,14 +89,8 @@ impl Store {
         let died_ms = self.time_of_death(id).await?;
         match died_ms {
             Some(died_ms) => {
-                self.dead_letter_at(
-                    &DlqCursor {
-                        died_ms,
-                        id: id.clone(),
-                    },
-                    "-1",
-                )
-                .await
+                self.dead_letter_at(&DlqCursor { died_ms, id: *id }, "-1")
+                    .await
             }
             None => Ok(None),
         }
@@ -252,7 +246,7 @@ impl Store {
             .and_then(|length| usize::try_from(length).ok())
             .unwrap_or(0);
         Ok(Some(DeadLetter {
-            id: death.id.clone(),
+            id: death.id,
             died_ms: death.died_ms,
             record: Record::parse(&packed),
             is_cut: envelope.len() < whole,

@@ -183,6 +183,6 @@ impl std::fmt::Debug for Store {
         f.debug_struct("Store")
             .field("keys", &self.keys)
             .field("shards", &self.shards)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! A Lua script: its name, its text and the digest Redis knows it by.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use sha1::{Digest, Sha1};
 
@@ -16,7 +16,11 @@ impl Script {
     pub fn new(name: &'static str, parts: &[&str]) -> Self {
         let source = parts.join("\n");
         let digest = Sha1::digest(source.as_bytes());
-        let sha1 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut sha1 = String::with_capacity(2 * digest.len());
+        for byte in &digest {
+            // Writing to a string cannot fail.
+            let _ = write!(sha1, "{byte:02x}");
+        }
         Self { name, source, sha1 }
     }
 
