@@ -195,6 +195,7 @@ fn the_products_scripts_do_the_same_on_both_hosts() {
             })
         });
         world.may_fill = false;
+        world.may_fail_over = false;
         for _ in 0..STEPS {
             world.step();
             let found = differences.lock().unwrap();

@@ -11,8 +11,8 @@ use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::random::SeededRandom;
 use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::{
-    Accepted, Enqueue, Exchange, Exchanged, Fair, LaneChange, LaneLimits, Lease, Outcome,
-    Retention, Settlement, AuditWalk, Store,
+    Accepted, AuditWalk, Enqueue, Exchange, Exchanged, Fair, LaneChange, LaneLimits, Lease,
+    Outcome, Retention, Settlement, Store,
 };
 
 use super::laws;

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use hookstash_shared::clock::{Clock, ManualClock};
 use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::random::{Random, SeededRandom};
-use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::embedded::{EmbeddedHost, Keyspace};
 use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::{
-    Accepted, Child, Completion, Enqueue, Exchange, Exchanged, Held, LOST_MAX, LaneChange,
-    LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick,
+    Accepted, AuditWalk, Child, Completion, Enqueue, Exchange, Exchanged, Held, LOST_MAX,
+    LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick,
 };
 use hookstash_worker::contact::Contact;
 use hookstash_worker::fairness::fair;
@@ -29,6 +29,7 @@ const START_MS: u64 = 1_800_000_000_000;
 const QUEUES: [(&str, u32); 3] = [("a", 1), ("b", 2), ("c", 3)];
 const HOSTS: [&str; 3] = ["h1.test", "h2.test", "h3.test"];
 const PENDING_MAX: usize = 64;
+const SNAPSHOTS_MAX: usize = 6;
 
 /// A flow key: its name and its limits.
 const FLOWS: [(&str, LaneLimits); 4] = [
@@ -106,6 +107,13 @@ struct Worker {
     unsettled: Vec<Settlement>,
 }
 
+/// What the store held, and what the world knew of it.
+struct Snapshot {
+    keyspace: Keyspace,
+    schedule_due: u64,
+    completions: BTreeMap<String, Bytes>,
+}
+
 pub struct World {
     random: SeededRandom,
     clock: Arc<ManualClock>,
@@ -114,6 +122,12 @@ pub struct World {
     host: Arc<dyn Host>,
     /// Whether memory may run out.
     pub may_fill: bool,
+    /// Whether the store may fall back to an earlier state.
+    pub may_fail_over: bool,
+    snapshots: Vec<Snapshot>,
+    /// An audit under way: its cursor and what it has seen.
+    walk: Option<(u64, AuditWalk)>,
+    differences: BTreeMap<String, i64>,
     store: Store,
     workers: Vec<Worker>,
     workers_made: usize,
@@ -156,6 +170,10 @@ impl World {
             embedded,
             host,
             may_fill: true,
+            may_fail_over: true,
+            snapshots: Vec::new(),
+            walk: None,
+            differences: BTreeMap::new(),
             store,
             workers: Vec::new(),
             workers_made: 0,
@@ -262,10 +280,14 @@ impl World {
             957..963 => self.step_clock(),
             963..969 => self.toggle_full(),
             969..970 => self.empty(),
-            970..980 => self.deliver_late(),
+            970..972 => self.fail_over(),
+            972..977 => self.audit(),
+            977..980 => self.delete_dead_letter(),
+            980..990 => self.deliver_late(),
             _ => self.clock.advance(Duration::from_millis(10)),
         }
         self.check();
+        self.keep_snapshot();
     }
 
     fn advance(&mut self) {
@@ -420,6 +442,9 @@ impl World {
             return self.note(&line);
         }
         let result = block_on(self.store.exchange(shard(), &request));
+        for settlement in request.settlements {
+            self.observer.settling(settlement);
+        }
         self.note(&line);
         let exchanged = match result {
             Ok(exchanged) => exchanged,
@@ -547,6 +572,7 @@ impl World {
                     lane: Lane::host(host).expect("a host lane"),
                     host: host.to_owned(),
                     retries: 1,
+                    size: 5000,
                     delay: Duration::ZERO,
                     event: Bytes::new(),
                 }
@@ -756,6 +782,7 @@ impl World {
             lane: queue("a"),
             host: HOSTS[0].to_owned(),
             retries: 1,
+            size: 100,
             delay: Duration::ZERO,
             event: Bytes::new(),
         };
@@ -838,10 +865,78 @@ impl World {
         self.embedded.set_full(self.is_full);
     }
 
+    /// A replica takes over that had not received the last operations.
+    fn fail_over(&mut self) {
+        if !self.may_fail_over || self.snapshots.is_empty() {
+            return;
+        }
+        let snapshot = self.snapshots.swap_remove(self.below(self.snapshots.len()));
+        self.snapshots.clear();
+        self.note("failover");
+        self.embedded.restore(snapshot.keyspace);
+        self.schedule_due = snapshot.schedule_due;
+        self.completions = snapshot.completions;
+        self.emptied += 1;
+        self.observer.fell_back(View::read(&*self.embedded, PREFIX));
+        let observer = &self.observer;
+        self.accepted
+            .retain(|id| observer.knows(id) || observer.has_ended(id));
+        for worker in &mut self.workers {
+            worker.contact.lost();
+        }
+    }
+
+    fn keep_snapshot(&mut self) {
+        if !self.may_fail_over || !self.chance(20) {
+            return;
+        }
+        if self.snapshots.len() == SNAPSHOTS_MAX {
+            self.snapshots.remove(0);
+        }
+        self.snapshots.push(Snapshot {
+            keyspace: self.embedded.snapshot(),
+            schedule_due: self.schedule_due,
+            completions: self.completions.clone(),
+        });
+    }
+
+    /// The auditor leaves a healthy store alone, whatever else is going on.
+    fn audit(&mut self) {
+        let walk = self.walk.get_or_insert_default();
+        let page = block_on(self.store.audit(shard(), walk.0, &mut walk.1)).expect("a page");
+        walk.0 = page.cursor;
+        if page.audited.repaired + page.audited.unreadable > 0 {
+            self.broken.push(format!(
+                "the auditor repaired a healthy store: {:?}",
+                page.audited
+            ));
+        }
+        if page.cursor == 0 {
+            let (_, seen) = self.walk.take().expect("a walk");
+            let counts = self.store.recount(shard(), &seen, &mut self.differences);
+            let changed = block_on(counts).expect("a recount");
+            if changed > 0 {
+                self.broken.push(format!(
+                    "the auditor changed {changed} counts that were right"
+                ));
+            }
+        }
+    }
+
+    fn delete_dead_letter(&mut self) {
+        let dead = self.observer.dead();
+        if !dead.is_empty() {
+            let id = dead[self.below(dead.len())];
+            self.note(&format!("delete dead letter {id}"));
+            block_on(self.store.delete_dead_letter(&id)).expect("delete");
+        }
+    }
+
     /// Everything works again: whatever was accepted must end.
     pub fn drain(&mut self) {
         self.embedded.set_full(false);
         self.is_full = false;
+        self.may_fail_over = false;
         self.pending.clear();
         self.late.clear();
         for worker in &mut self.workers {

@@ -63,9 +63,14 @@ impl Store {
             walk.note(id, packed);
             args = args.text(id);
         }
-        let reply = self.run_script(shard, &scripts::AUDIT_RECORDS, args).await?;
+        let reply = self
+            .run_script(shard, &scripts::AUDIT_RECORDS, args)
+            .await?;
         let mut reader = Reader::new(reply, "audit")?;
-        let audited = Audited { repaired: reader.number()?, unreadable: reader.number()? };
+        let audited = Audited {
+            repaired: reader.number()?,
+            unreadable: reader.number()?,
+        };
         Ok(AuditPage { cursor, audited })
     }
 
@@ -77,9 +82,20 @@ impl Store {
     ) -> Result<(u64, u64, Vec<(String, Bytes)>), HostError> {
         let (key, from) = (self.keys.of_shard(shard, "m"), cursor.to_string());
         let scan = command([b"HSCAN", &key, from.as_bytes(), b"COUNT", PAGE.as_bytes()]);
-        let mut replies = self.host.run(vec![command([b"TIME"]), scan]).await.into_iter();
-        let mut next = || replies.next().unwrap_or_else(|| Err(HostError::Lost(String::new())));
-        let (mut time, mut scan) = (Reader::new(next()?, "time")?, Reader::new(next()?, "audit")?);
+        let mut replies = self
+            .host
+            .run(vec![command([b"TIME"]), scan])
+            .await
+            .into_iter();
+        let mut next = || {
+            replies
+                .next()
+                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        };
+        let (mut time, mut scan) = (
+            Reader::new(next()?, "time")?,
+            Reader::new(next()?, "audit")?,
+        );
         let now_ms = time.number()? * 1000 + time.number()? / 1000;
         let cursor = scan.number()?;
         let mut fields = scan.array()?;
@@ -103,10 +119,15 @@ impl Store {
         walk: &AuditWalk,
         previous: &mut BTreeMap<String, i64>,
     ) -> Result<u64, HostError> {
-        let counts = self.run_one(command([b"HGETALL", &self.keys.of_shard(shard, "inf")])).await?;
+        let counts = self
+            .run_one(command([b"HGETALL", &self.keys.of_shard(shard, "inf")]))
+            .await?;
         let mut reader = Reader::new(counts, "recount")?;
-        let mut differences: BTreeMap<String, i64> =
-            walk.holders.iter().map(|(lane, ids)| (lane.clone(), -count(ids))).collect();
+        let mut differences: BTreeMap<String, i64> = walk
+            .holders
+            .iter()
+            .map(|(lane, ids)| (lane.clone(), -count(ids)))
+            .collect();
         while reader.len() > 0 {
             let (lane, in_flight) = (reader.text()?, reader.integer()?);
             *differences.entry(lane).or_default() += in_flight;
@@ -177,7 +198,10 @@ impl AuditWalk {
         }
         let is_live = !record.state.is_final();
         if record.state.holds_slot() {
-            self.holders.entry(record.lane).or_default().push(id.to_owned());
+            self.holders
+                .entry(record.lane)
+                .or_default()
+                .push(id.to_owned());
         }
         if let Some(lane) = record.holds.filter(|_| is_live) {
             self.holders.entry(lane).or_default().push(id.to_owned());

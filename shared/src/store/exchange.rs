@@ -1,6 +1,5 @@
 //! exchange: settle, promote, recover and lease a batch; renew and release leases.
 
-use std::collections::BTreeMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -225,16 +224,11 @@ impl Store {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let mut bodies: Vec<&str> = leases
-            .iter()
-            .filter_map(|l| l.body_key.as_deref())
-            .collect();
-        bodies.sort_unstable();
-        bodies.dedup();
-        let ids = leases.iter().map(|lease| lease.id.as_str());
         let mut names: Vec<&str> = leases.iter().map(|lease| lease.id.as_str()).collect();
-        let shared: BTreeSet<&str> =
-            leases.iter().filter_map(|lease| lease.body_key.as_deref()).collect();
+        let shared: BTreeSet<&str> = leases
+            .iter()
+            .filter_map(|lease| lease.body_key.as_deref())
+            .collect();
         names.extend(&shared);
         let mut words = vec![Bytes::from_static(b"MGET")];
         words.extend(names.iter().map(|name| self.keys.envelope(shard, name)));
@@ -248,7 +242,11 @@ impl Store {
             bodies.insert(name, bytes(reader.next()?));
         }
         let body = |lease: &Lease| bodies.get(lease.body_key.as_deref()?).cloned().flatten();
-        Ok(leases.iter().zip(own).map(|(lease, own)| (own, body(lease))).collect())
+        Ok(leases
+            .iter()
+            .zip(own)
+            .map(|(lease, own)| (own, body(lease)))
+            .collect())
     }
 
     /// Extends leases that are still held, even expired ones that nobody recovered. Safe to repeat.

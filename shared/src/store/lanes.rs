@@ -121,7 +121,9 @@ impl Store {
         while fields.len() > 0 {
             let (name, _settings) = (fields.text()?, fields.next()?);
             let lane = Lane::parse(&name).ok();
-            if let Some(lane) = lane.filter(|lane| lane.kind() == LaneKind::Flow && !walk.names(lane.as_str())) {
+            if let Some(lane) =
+                lane.filter(|lane| lane.kind() == LaneKind::Flow && !walk.names(lane.as_str()))
+            {
                 steps.push(self.forget_step(shard, &lane, unused));
             }
         }

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use audit::{AuditPage, Audited, AuditWalk};
+pub use audit::{AuditPage, AuditWalk, Audited};
 pub use completions::Completion;
 pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
 pub use exchange::{
