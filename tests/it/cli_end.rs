@@ -7,7 +7,7 @@ use crate::support::receiver::{Answer, Receiver};
 use crate::support::redis::RedisServer;
 
 const SLOW: Duration = Duration::from_secs(2);
-const FOREVER: Duration = Duration::from_secs(60);
+const FOREVER: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn the_first_signal_lets_running_deliveries_end_and_exits_with_zero() {
@@ -19,11 +19,17 @@ async fn the_first_signal_lets_running_deliveries_end_and_exits_with_zero() {
         receiver.wait_for(1, SOON).await;
         program.process.signal(signal);
         program.process.wait_for_line("draining", SOON).await;
-        assert_eq!(program.process.wait_exit(SOON).await.code(), Some(0), "{signal}");
+        assert_eq!(
+            program.process.wait_exit(SOON).await.code(),
+            Some(0),
+            "{signal}"
+        );
         program.process.wait_for_line("Finished", SOON).await;
 
         let again = Program::serve(&redis, &[]).await;
-        receiver.expect_no_more_than(1, Duration::from_secs(3)).await;
+        receiver
+            .expect_no_more_than(1, Duration::from_secs(3))
+            .await;
         assert_eq!(again.dead().await.len(), 0);
     }
 }
@@ -32,7 +38,14 @@ async fn the_first_signal_lets_running_deliveries_end_and_exits_with_zero() {
 async fn an_idle_program_ends_at_once() {
     let mut program = Program::dev(&[], &[]).await;
     program.process.signal("INT");
-    assert_eq!(program.process.wait_exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(
+        program
+            .process
+            .wait_exit(Duration::from_secs(5))
+            .await
+            .code(),
+        Some(0)
+    );
 }
 
 #[tokio::test]
@@ -44,13 +57,19 @@ async fn a_second_signal_and_the_deadline_hand_running_deliveries_back() {
             _ => Answer::ok(),
         });
         let mut program = Program::serve(&redis, &[("HOOKSTASH_DRAIN", drain)]).await;
-        program.publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x").await;
+        program
+            .publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x")
+            .await;
         receiver.wait_for(1, SOON).await;
         for _ in 0..signals {
             program.process.signal("TERM");
             program.process.wait_for_line("draining", SOON).await;
         }
-        let code = program.process.wait_exit(Duration::from_secs(20)).await.code();
+        let code = program
+            .process
+            .wait_exit(Duration::from_secs(20))
+            .await
+            .code();
         assert_eq!(code, Some(4), "{}", program.process.lines().join("\n"));
 
         let _again = Program::serve(&redis, &[]).await;

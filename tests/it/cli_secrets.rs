@@ -30,7 +30,9 @@ const OURS: [&str; 7] = [
 ];
 
 fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
+    haystack
+        .windows(needle.len())
+        .any(|window| window == needle.as_bytes())
 }
 
 /// Every key with its value, as RESTORE would take it back, and the files on disk.
@@ -48,13 +50,32 @@ fn everything_in(redis: &RedisServer) -> Vec<(String, Vec<u8>)> {
             .unwrap()
         {
             "string" => redis::cmd("GET").arg(&key).query(&mut connection).unwrap(),
-            "hash" => redis::cmd("HGETALL").arg(&key).query(&mut connection).unwrap(),
-            "list" => redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut connection).unwrap(),
-            "zset" => redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).query(&mut connection).unwrap(),
-            "set" => redis::cmd("SMEMBERS").arg(&key).query(&mut connection).unwrap(),
-            "stream" => {
-                redis::cmd("XRANGE").arg(&key).arg("-").arg("+").query(&mut connection).unwrap()
-            }
+            "hash" => redis::cmd("HGETALL")
+                .arg(&key)
+                .query(&mut connection)
+                .unwrap(),
+            "list" => redis::cmd("LRANGE")
+                .arg(&key)
+                .arg(0)
+                .arg(-1)
+                .query(&mut connection)
+                .unwrap(),
+            "zset" => redis::cmd("ZRANGE")
+                .arg(&key)
+                .arg(0)
+                .arg(-1)
+                .query(&mut connection)
+                .unwrap(),
+            "set" => redis::cmd("SMEMBERS")
+                .arg(&key)
+                .query(&mut connection)
+                .unwrap(),
+            "stream" => redis::cmd("XRANGE")
+                .arg(&key)
+                .arg("-")
+                .arg("+")
+                .query(&mut connection)
+                .unwrap(),
             // Expired in between.
             "none" => continue,
             other => panic!("{name} is a {other}"),
@@ -71,7 +92,9 @@ fn flatten(value: &redis::Value, into: &mut Vec<u8>) {
     match value {
         redis::Value::BulkString(bytes) => into.extend(bytes),
         redis::Value::Array(values) | redis::Value::Set(values) => {
-            values.iter().for_each(|value| flatten(value, into));
+            for value in values {
+                flatten(value, into);
+            }
         }
         redis::Value::Map(pairs) => pairs.iter().for_each(|(key, value)| {
             flatten(key, into);
@@ -99,16 +122,54 @@ async fn misuse(program: &Program, url: &str) {
     let bearer = format!("Bearer {TOKEN}");
     for (request, expected) in [
         (client.post(&publish).bearer_auth(WRONG_TOKEN), 401),
-        (client.post(format!("{publish}?qstash_token={WRONG_TOKEN}")), 401),
-        (client.post(&publish).header("Authorization", format!("Basic {WRONG_TOKEN}")), 401),
+        (
+            client.post(format!("{publish}?qstash_token={WRONG_TOKEN}")),
+            401,
+        ),
+        (
+            client
+                .post(&publish)
+                .header("Authorization", format!("Basic {WRONG_TOKEN}")),
+            401,
+        ),
         (client.post(&publish), 401),
-        (client.get(format!("{}/v2/keys?qstash_token={TOKEN}", program.base)), 200),
-        (client.post(&publish).header("Authorization", &bearer).header("Upstash-Delay", "soon"), 400),
-        (client.post(&publish).header("Authorization", &bearer).header("Upstash-Cron", "* * * * *"), 501),
-        (client.post(format!("{}/v2/publish/nowhere", program.base)).bearer_auth(TOKEN), 400),
-        (client.post(format!("{}/v2/nothing/{TOKEN}", program.base)).bearer_auth(TOKEN), 404),
+        (
+            client.get(format!("{}/v2/keys?qstash_token={TOKEN}", program.base)),
+            200,
+        ),
+        (
+            client
+                .post(&publish)
+                .header("Authorization", &bearer)
+                .header("Upstash-Delay", "soon"),
+            400,
+        ),
+        (
+            client
+                .post(&publish)
+                .header("Authorization", &bearer)
+                .header("Upstash-Cron", "* * * * *"),
+            501,
+        ),
+        (
+            client
+                .post(format!("{}/v2/publish/nowhere", program.base))
+                .bearer_auth(TOKEN),
+            400,
+        ),
+        (
+            client
+                .post(format!("{}/v2/nothing/{TOKEN}", program.base))
+                .bearer_auth(TOKEN),
+            404,
+        ),
         (client.put(&publish).bearer_auth(TOKEN), 405),
-        (client.post(format!("{}/v2/keys/rotate", program.base)).bearer_auth(TOKEN), 409),
+        (
+            client
+                .post(format!("{}/v2/keys/rotate", program.base))
+                .bearer_auth(TOKEN),
+            409,
+        ),
     ] {
         let (status, answer) = read(request.body("x")).await;
         assert_eq!(status, expected, "{answer}");
@@ -137,7 +198,11 @@ async fn canaries_are_neither_stored_nor_shown() {
     ];
     let mut program = Program::serve(&redis, &env).await;
     let authorization = format!("Bearer {FORWARDED}");
-    let (bad, good, hang) = (receiver.url("/bad"), receiver.url("/good"), receiver.url("/hang"));
+    let (bad, good, hang) = (
+        receiver.url("/bad"),
+        receiver.url("/good"),
+        receiver.url("/hang"),
+    );
     for (url, more) in [
         (&*good, ("Upstash-Retries", "0")),
         (&*bad, ("Upstash-Retries", "1")),
@@ -146,21 +211,43 @@ async fn canaries_are_neither_stored_nor_shown() {
         ("http://does-not-exist.invalid/", ("Upstash-Retries", "0")),
     ] {
         let forwarded = ("Upstash-Forward-Authorization", &*authorization);
-        program.publish(url, &[forwarded, ("Upstash-Retry-Delay", "100"), more], "{\"a\":1}").await;
+        program
+            .publish(
+                url,
+                &[forwarded, ("Upstash-Retry-Delay", "100"), more],
+                "{\"a\":1}",
+            )
+            .await;
     }
     misuse(&program, &good).await;
     for request in receiver.wait_for(2, SOON).await {
-        assert_eq!(request.header("Authorization"), Some(&*authorization), "it is forwarded");
+        assert_eq!(
+            request.header("Authorization"),
+            Some(&*authorization),
+            "it is forwarded"
+        );
         assert!(request.header("webhook-signature").is_some());
     }
     let dead = program.wait_for_dead(4).await;
     program.call("GET", &format!("/v2/dlq/{}", dead[0])).await;
-    program.call("POST", &format!("/v2/dlq/retry/{}", dead[0])).await;
-    program.call("DELETE", &format!("/v2/dlq/{}", dead[1])).await;
+    program
+        .call("POST", &format!("/v2/dlq/retry/{}", dead[0]))
+        .await;
+    program
+        .call("DELETE", &format!("/v2/dlq/{}", dead[1]))
+        .await;
 
     let stored = everything_in(&redis);
-    let is_stored = |needle| stored.iter().filter(|(_, bytes)| contains(bytes, needle)).count();
-    assert!(is_stored(FORWARDED) >= 2, "the scan sees what is stored, in Redis and on disk");
+    let is_stored = |needle| {
+        stored
+            .iter()
+            .filter(|(_, bytes)| contains(bytes, needle))
+            .count()
+    };
+    assert!(
+        is_stored(FORWARDED) >= 2,
+        "the scan sees what is stored, in Redis and on disk"
+    );
     for (place, bytes) in &stored {
         for secret in OURS {
             // Redis itself logs nothing of a login, and its AOF holds no AUTH.
@@ -170,7 +257,10 @@ async fn canaries_are_neither_stored_nor_shown() {
     program.process.signal("TERM");
     program.process.wait_exit(SOON).await;
     let lines = program.process.lines();
-    assert!(lines.iter().any(|line| line.contains("TRACE")), "the log is as loud as it gets");
+    assert!(
+        lines.iter().any(|line| line.contains("TRACE")),
+        "the log is as loud as it gets"
+    );
     for line in lines {
         for secret in OURS.iter().chain([&FORWARDED]) {
             assert!(!line.contains(secret), "{secret} is logged: {line}");

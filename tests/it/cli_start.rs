@@ -25,19 +25,31 @@ async fn dev_prints_the_lines_to_paste_and_serves_what_they_say() {
         exported(&program.process, "QSTASH_CURRENT_SIGNING_KEY").await,
         exported(&program.process, "QSTASH_NEXT_SIGNING_KEY").await,
     ];
-    program.process.wait_for_line("EVERYTHING IS LOST", SOON).await;
-    assert!(program.base.starts_with("http://127.0.0.1:"), "{}", program.base);
-    assert_eq!(program.call("GET", "/v2/keys").await.1, json!({"current": keys[0], "next": keys[1]}));
+    program
+        .process
+        .wait_for_line("EVERYTHING IS LOST", SOON)
+        .await;
+    assert!(
+        program.base.starts_with("http://127.0.0.1:"),
+        "{}",
+        program.base
+    );
+    assert_eq!(
+        program.call("GET", "/v2/keys").await.1,
+        json!({"current": keys[0], "next": keys[1]})
+    );
 
     let receiver = Receiver::always(Answer::ok());
     let url = receiver.url("/hook?a=1");
     program.publish(&url, &[], "wörld 🚀").await;
-    let received = receiver.wait_for(1, SOON).await.remove(0);
-    assert_eq!(received.text(), "wörld 🚀");
+    let requests = receiver.wait_for(1, SOON).await.remove(0);
+    assert_eq!(requests.text(), "wörld 🚀");
     let keys = SigningKeys::from_settings(Some(&keys[0]), Some(&keys[1])).unwrap();
     let verifier = Verifier::new(keys.as_ref(), None, Duration::ZERO);
-    let signature = received.header("Upstash-Signature").expect("a signature");
-    verifier.verify_qstash(signature, &received.body, Some(&url), now_s()).expect("verified");
+    let signature = requests.header("Upstash-Signature").expect("a signature");
+    verifier
+        .verify_qstash(signature, &requests.body, Some(&url), now_s())
+        .expect("verified");
 }
 
 #[tokio::test]
@@ -46,7 +58,9 @@ async fn dev_keeps_its_messages_on_redis_over_a_restart() {
     let url = redis.url();
     let receiver = Receiver::always(Answer::ok());
     let mut program = Program::dev(&["--redis-url", &url], &[]).await;
-    program.publish(&receiver.url("/"), &[("Upstash-Delay", "2s")], "later").await;
+    program
+        .publish(&receiver.url("/"), &[("Upstash-Delay", "2s")], "later")
+        .await;
     program.process.kill9();
     let _again = Program::dev(&["--redis-url", &url], &[]).await;
     assert_eq!(receiver.wait_for(1, SOON).await[0].text(), "later");
@@ -55,7 +69,9 @@ async fn dev_keeps_its_messages_on_redis_over_a_restart() {
 #[tokio::test]
 async fn dev_does_not_show_a_token_of_ones_own() {
     let process = Process::start(&["dev", "--port", "0"], &[("QSTASH_TOKEN", CANARY)]);
-    process.wait_for_line("# QSTASH_TOKEN: as you set it here", SOON).await;
+    process
+        .wait_for_line("# QSTASH_TOKEN: as you set it here", SOON)
+        .await;
     assert!(!process.lines().join("\n").contains(CANARY));
 }
 
@@ -68,29 +84,62 @@ async fn dev_listens_on_loopback_only() {
     ] {
         let finished = finish(&args, &env).await;
         assert_eq!(finished.code, 2, "{args:?}");
-        assert!(finished.stderr.contains("listens on loopback only"), "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("listens on loopback only"),
+            "{}",
+            finished.stderr
+        );
     }
 }
 
 #[tokio::test]
 async fn a_directory_for_the_embedded_store_is_refused_plainly() {
     for env in [vec![], vec![("HOOKSTASH_DATA_DIR", "/tmp")]] {
-        let args: &[&str] =
-            if env.is_empty() { &["dev", "--data-dir", "/tmp"] } else { &["dev"] };
+        let args: &[&str] = if env.is_empty() {
+            &["dev", "--data-dir", "/tmp"]
+        } else {
+            &["dev"]
+        };
         let finished = finish(args, &env).await;
         assert_eq!(finished.code, 2);
-        assert!(finished.stderr.contains("--data-dir"), "{}", finished.stderr);
-        assert!(finished.stderr.contains("not available yet"), "{}", finished.stderr);
-        assert!(finished.stderr.contains("--redis-url"), "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("--data-dir"),
+            "{}",
+            finished.stderr
+        );
+        assert!(
+            finished.stderr.contains("not available yet"),
+            "{}",
+            finished.stderr
+        );
+        assert!(
+            finished.stderr.contains("--redis-url"),
+            "{}",
+            finished.stderr
+        );
     }
 }
 
 #[tokio::test]
 async fn the_demo_keeps_every_promise() {
-    let finished = finish(&["demo"], &[("HOOKSTASH_NONSENSE", "1"), ("QSTASH_TOKEN", "")]).await;
+    let finished = finish(
+        &["demo"],
+        &[("HOOKSTASH_NONSENSE", "1"), ("QSTASH_TOKEN", "")],
+    )
+    .await;
     assert_eq!(finished.code, 0, "{}{}", finished.stdout, finished.stderr);
-    for part in ["4 of 4 promises kept", "6 of 6 events", "11 of 11 requests", "dead letter", "✓"] {
-        assert!(finished.stdout.contains(part), "{part}: {}", finished.stdout);
+    for part in [
+        "4 of 4 promises kept",
+        "6 of 6 events",
+        "11 of 11 requests",
+        "dead letter",
+        "✓",
+    ] {
+        assert!(
+            finished.stdout.contains(part),
+            "{part}: {}",
+            finished.stdout
+        );
     }
     assert!(!finished.stdout.contains('✗') && !finished.stdout.contains("NOT VERIFY"));
     assert_eq!(finished.stderr, "");
@@ -102,7 +151,8 @@ async fn an_unknown_setting_stops_the_start_and_names_the_closest() {
         let env = [("HOOKSTASH_DATADIR", CANARY), ("QSTASH_TOKEN", TOKEN)];
         let finished = finish(&[command], &env).await;
         assert_eq!(finished.code, 2, "{command}");
-        let text = "HOOKSTASH_DATADIR is not a setting of Hookstash: did you mean HOOKSTASH_DATA_DIR?";
+        let text =
+            "HOOKSTASH_DATADIR is not a setting of Hookstash: did you mean HOOKSTASH_DATA_DIR?";
         assert!(finished.stderr.contains(text), "{}", finished.stderr);
         assert!(!finished.stderr.contains(CANARY));
     }
@@ -129,23 +179,47 @@ async fn s10_a_blank_or_halved_signing_key_stops_the_start_without_its_value() {
         (vec![(current, CANARY), (next, "  ")], next),
         (vec![(current, CANARY)], next),
         (vec![(current, "canary-short"), (next, CANARY)], current),
-        (vec![(current, CANARY), (next, CANARY), (secret, "")], secret),
-        (vec![(current, CANARY), (next, CANARY), (secret, CANARY)], secret),
-        (vec![(secret, "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX")], secret),
+        (
+            vec![(current, CANARY), (next, CANARY), (secret, "")],
+            secret,
+        ),
+        (
+            vec![(current, CANARY), (next, CANARY), (secret, CANARY)],
+            secret,
+        ),
+        (
+            vec![(secret, "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX")],
+            secret,
+        ),
         (vec![("QSTASH_TOKEN", " ")], "QSTASH_TOKEN"),
-        (vec![("HOOKSTASH_REDIS_URL", "redis://:canary-pw#x@h")], "HOOKSTASH_REDIS_URL"),
-        (vec![("HOOKSTASH_EGRESS_ALLOW", "canary/99")], "HOOKSTASH_EGRESS_ALLOW"),
-        (vec![("HOOKSTASH_PUBLISH_REPLICAS", "1")], "HOOKSTASH_PUBLISH_REPLICAS"),
+        (
+            vec![("HOOKSTASH_REDIS_URL", "redis://:canary-pw#x@h")],
+            "HOOKSTASH_REDIS_URL",
+        ),
+        (
+            vec![("HOOKSTASH_EGRESS_ALLOW", "canary/99")],
+            "HOOKSTASH_EGRESS_ALLOW",
+        ),
+        (
+            vec![("HOOKSTASH_PUBLISH_REPLICAS", "1")],
+            "HOOKSTASH_PUBLISH_REPLICAS",
+        ),
     ] {
         for command in ["serve", "api"] {
-            let usual = vec![("QSTASH_TOKEN", TOKEN), ("REDIS_URL", "redis://127.0.0.1:9")];
+            let usual = vec![
+                ("QSTASH_TOKEN", TOKEN),
+                ("REDIS_URL", "redis://127.0.0.1:9"),
+            ];
             let all = [usual, env.clone()].concat();
             let finished = finish(&[command], &all).await;
             assert_eq!(finished.code, 2, "{env:?}");
             let text = finished.stdout + &finished.stderr;
             assert!(text.contains(named), "{env:?}: {text}");
             assert!(!text.contains("canary"), "{env:?}: {text}");
-            assert!(!text.contains("panicked") && !text.contains("backtrace"), "{text}");
+            assert!(
+                !text.contains("panicked") && !text.contains("backtrace"),
+                "{text}"
+            );
         }
     }
 }
@@ -155,16 +229,32 @@ async fn servers_say_what_they_miss() {
     for command in ["serve", "api"] {
         let finished = finish(&[command, "--redis-url", "redis://127.0.0.1:9"], &[]).await;
         assert_eq!(finished.code, 2);
-        assert!(finished.stderr.contains("QSTASH_TOKEN is required"), "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("QSTASH_TOKEN is required"),
+            "{}",
+            finished.stderr
+        );
     }
     for command in ["serve", "api", "worker"] {
         let finished = finish(&[command], &[("QSTASH_TOKEN", TOKEN)]).await;
         assert_eq!(finished.code, 2);
-        assert!(finished.stderr.contains("HOOKSTASH_REDIS_URL is required"), "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("HOOKSTASH_REDIS_URL is required"),
+            "{}",
+            finished.stderr
+        );
     }
-    let finished = finish(&["dev", "--port", "0", "--redis-url", "redis://127.0.0.1:9"], &[]).await;
+    let finished = finish(
+        &["dev", "--port", "0", "--redis-url", "redis://127.0.0.1:9"],
+        &[],
+    )
+    .await;
     assert_eq!(finished.code, 1);
-    assert!(finished.stderr.contains("127.0.0.1:9"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("127.0.0.1:9"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[tokio::test]
@@ -187,15 +277,32 @@ async fn a_server_waits_for_its_redis_and_says_so() {
     ];
     let listen = format!("127.0.0.1:{}", free_port());
     let process = Process::start(&["serve", "--listen", &listen], &env);
-    process.wait_for_line("the store cannot be opened", SOON).await;
+    process
+        .wait_for_line("the store cannot be opened", SOON)
+        .await;
     let program = Program::at(process, format!("http://{listen}"), TOKEN);
     assert_eq!(program.call("GET", "/healthz").await.0, 200);
     let (status, answer) = program.readyz().await;
-    assert_eq!((status, &answer["notReady"][0]["part"]), (503, &json!("store")), "{answer}");
+    assert_eq!(
+        (status, &answer["notReady"][0]["part"]),
+        (503, &json!("store")),
+        "{answer}"
+    );
     let receiver = Receiver::always(Answer::ok());
-    assert_eq!(program.publishing(&receiver.url("/")).send().await.unwrap().status(), 503);
+    assert_eq!(
+        program
+            .publishing(&receiver.url("/"))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        503
+    );
 
-    let _redis = RedisServer::start_with(RedisOptions { port: Some(port), ..RedisOptions::default() });
+    let _redis = RedisServer::start_with(RedisOptions {
+        port: Some(port),
+        ..RedisOptions::default()
+    });
     program.wait_until_ready().await;
     program.publish(&receiver.url("/"), &[], "now").await;
     assert_eq!(receiver.wait_for(1, SOON).await[0].text(), "now");
@@ -213,7 +320,9 @@ async fn another_number_of_shards_delivers_nothing_and_is_not_ready() {
     ];
     let listen = format!("127.0.0.1:{}", free_port());
     let process = Process::start(&["worker", "--listen", &listen], &env);
-    process.wait_for_line("HOOKSTASH_SHARDS is not the number", SOON).await;
+    process
+        .wait_for_line("HOOKSTASH_SHARDS is not the number", SOON)
+        .await;
     process.wait_for_line("ready address=", SOON).await;
     let other = Program::at(process, format!("http://{listen}"), TOKEN);
     let (status, answer) = other.readyz().await;
@@ -225,7 +334,9 @@ async fn another_number_of_shards_delivers_nothing_and_is_not_ready() {
     let front = Program::role("api", &redis, &[]).await;
     let receiver = Receiver::always(Answer::ok());
     front.publish(&receiver.url("/"), &[], "x").await;
-    receiver.expect_no_more_than(0, Duration::from_secs(2)).await;
+    receiver
+        .expect_no_more_than(0, Duration::from_secs(2))
+        .await;
     let _worker = Program::worker(&redis, &[]).await;
     receiver.wait_for(1, SOON).await;
 }

@@ -45,10 +45,19 @@ async fn a_full_store_answers_503_and_drains_on_every_supported_redis() {
 
         // Workers that start on a full store empty it, also what fails for good.
         let _worker = Program::worker(&redis, &[("HOOKSTASH_DELIVERED_GRACE", "15s")]).await;
-        let received = receiver.wait_for(accepted.len(), SOON).await;
-        let ids = received.iter().map(|one| one.header("Upstash-Message-Id").unwrap().to_owned());
-        assert_eq!(ids.collect::<BTreeSet<_>>(), accepted, "{}", binary.display());
-        receiver.expect_no_more_than(accepted.len(), Duration::from_secs(3)).await;
+        let requests = receiver.wait_for(accepted.len(), SOON).await;
+        let ids = requests
+            .iter()
+            .map(|one| one.header("Upstash-Message-Id").unwrap().to_owned());
+        assert_eq!(
+            ids.collect::<BTreeSet<_>>(),
+            accepted,
+            "{}",
+            binary.display()
+        );
+        receiver
+            .expect_no_more_than(accepted.len(), Duration::from_secs(3))
+            .await;
 
         // With room again (delivered messages are dropped after their grace) it accepts again.
         let deadline = tokio::time::Instant::now() + SOON + Duration::from_secs(15);
@@ -57,7 +66,11 @@ async fn a_full_store_answers_503_and_drains_on_every_supported_redis() {
             if status == 200 {
                 break;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{} is full still", binary.display());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{} is full still",
+                binary.display()
+            );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         receiver.wait_for(accepted.len() + 1, SOON).await;
@@ -70,7 +83,9 @@ async fn what_fails_for_good_on_a_full_store_is_kept_as_a_dead_letter() {
     let receiver = Receiver::always(Answer::status(500).body("y".repeat(5_000)));
     let front = Program::role("api", &redis, &[]).await;
     for _ in 0..50 {
-        front.publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x").await;
+        front
+            .publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x")
+            .await;
     }
     let () = redis.cli(&["CONFIG", "SET", "maxmemory", "1mb"]);
     let (status, _) = read(front.publishing(&receiver.url("/")).body("x")).await;

@@ -9,9 +9,9 @@ use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis::RedisServer;
 
 /// Deliveries by message id.
-fn by_id(received: &[Received]) -> BTreeMap<String, usize> {
+fn by_id(requests: &[Received]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for one in received {
+    for one in requests {
         let id = one.header("Upstash-Message-Id").expect("an id").to_owned();
         *counts.entry(id).or_default() += 1;
     }
@@ -35,20 +35,26 @@ async fn what_a_killed_worker_held_is_delivered_by_another() {
         // A third has no retry left: a lost lease must not use up an attempt that it may not have
         // made.
         let retries = if number % 3 == 0 { "0" } else { "3" };
-        front.publish(&receiver.url("/"), &[("Upstash-Retries", retries)], "x").await;
+        front
+            .publish(&receiver.url("/"), &[("Upstash-Retries", retries)], "x")
+            .await;
     }
     receiver.wait_for(MESSAGES, SOON).await;
     worker.kill9();
     is_fast.store(true, std::sync::atomic::Ordering::SeqCst);
     let _other = Program::worker(&redis, &[]).await;
 
-    let received = receiver.wait_for(2 * MESSAGES, SOON).await;
-    let counts = by_id(&received);
+    let requests = receiver.wait_for(2 * MESSAGES, SOON).await;
+    let counts = by_id(&requests);
     assert_eq!(counts.len(), MESSAGES);
     assert!(counts.values().all(|count| *count == 2), "{counts:?}");
-    let retried = received.iter().all(|one| one.header("Upstash-Retried") == Some("0"));
+    let retried = requests
+        .iter()
+        .all(|one| one.header("Upstash-Retried") == Some("0"));
     assert!(retried, "a lost worker is no failure of the destination");
-    receiver.expect_no_more_than(2 * MESSAGES, Duration::from_secs(3)).await;
+    receiver
+        .expect_no_more_than(2 * MESSAGES, Duration::from_secs(3))
+        .await;
     assert_eq!(front.dead().await, Vec::<String>::new());
 }
 
@@ -60,10 +66,14 @@ async fn a_message_without_retries_whose_worker_dies_before_the_call_still_gets_
     // One slot and a slow first message: the others are leased and wait for their call.
     let slow = Receiver::always(Answer::hang());
     let mut worker = Program::worker(&redis, &[("HOOKSTASH_SLOTS", "1")]).await;
-    front.publish(&slow.url("/"), &[("Upstash-Retries", "3")], "slow").await;
+    front
+        .publish(&slow.url("/"), &[("Upstash-Retries", "3")], "slow")
+        .await;
     slow.wait_for(1, SOON).await;
     for _ in 0..5 {
-        front.publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x").await;
+        front
+            .publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x")
+            .await;
     }
     worker.kill9();
     let _other = Program::worker(&redis, &[]).await;
@@ -81,13 +91,17 @@ async fn a_stopped_worker_that_comes_back_settles_nothing_of_others() {
     });
     let front = Program::role("api", &redis, &[]).await;
     let stopped = Program::worker(&redis, &[]).await;
-    let id = front.publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x").await;
+    let id = front
+        .publish(&receiver.url("/"), &[("Upstash-Retries", "0")], "x")
+        .await;
     receiver.wait_for(1, SOON).await;
     stopped.signal("STOP");
     let _other = Program::worker(&redis, &[]).await;
     receiver.wait_for(2, SOON).await;
     stopped.signal("CONT");
-    receiver.expect_no_more_than(2, Duration::from_secs(4)).await;
+    receiver
+        .expect_no_more_than(2, Duration::from_secs(4))
+        .await;
     assert_eq!(front.dead().await, Vec::<String>::new());
     assert!(by_id(&receiver.received()).contains_key(&id));
 }
@@ -98,11 +112,16 @@ async fn two_servers_and_two_workers_deliver_ten_thousand_once_each() {
     const CALLERS: usize = 32;
     let redis = RedisServer::start_durable();
     let receiver = Receiver::always(Answer::ok());
-    let fronts = [Program::role("api", &redis, &[]).await, Program::role("api", &redis, &[]).await];
+    let fronts = [
+        Program::role("api", &redis, &[]).await,
+        Program::role("api", &redis, &[]).await,
+    ];
     // The usual lease: on a busy machine a short one is lost without any fault.
     let lease = [("HOOKSTASH_LEASE", "15s"), ("HOOKSTASH_RENEW", "5s")];
-    let _workers =
-        [Program::worker(&redis, &lease).await, Program::worker(&redis, &lease).await];
+    let _workers = [
+        Program::worker(&redis, &lease).await,
+        Program::worker(&redis, &lease).await,
+    ];
     let url = receiver.url("/");
     let calls = (0..CALLERS).map(|caller| {
         let (front, url) = (&fronts[caller % 2], &url);
@@ -113,11 +132,13 @@ async fn two_servers_and_two_workers_deliver_ten_thousand_once_each() {
         }
     });
     futures::future::join_all(calls).await;
-    let received = receiver.wait_for(MESSAGES, Duration::from_secs(120)).await;
-    receiver.expect_no_more_than(MESSAGES, Duration::from_secs(3)).await;
-    let counts = by_id(&received);
+    let requests = receiver.wait_for(MESSAGES, Duration::from_mins(2)).await;
+    receiver
+        .expect_no_more_than(MESSAGES, Duration::from_secs(3))
+        .await;
+    let counts = by_id(&requests);
     assert_eq!(counts.len(), MESSAGES, "each id once");
-    let bodies: std::collections::BTreeSet<&str> = received.iter().map(|one| one.text()).collect();
+    let bodies: std::collections::BTreeSet<&str> = requests.iter().map(Received::text).collect();
     assert_eq!(bodies.len(), MESSAGES, "each body once");
     assert_eq!(fronts[0].dead().await, Vec::<String>::new());
 }

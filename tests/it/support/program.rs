@@ -43,7 +43,10 @@ impl Program {
         let all = [&server_environment(&url)[..], env].concat();
         let process = Process::start(&[role, "--listen", "127.0.0.1:0"], &all);
         let line = process.wait_for_line("ready address=", SOON).await;
-        let address = line.split("address=").nth(1).and_then(|rest| rest.split(' ').next());
+        let address = line
+            .split("address=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
         let base = format!("http://{}", address.expect("an address"));
         let token = env.iter().find(|(name, _)| *name == "QSTASH_TOKEN");
         let program = Self::at(process, base, token.map_or(TOKEN, |(_, token)| token));
@@ -62,8 +65,16 @@ impl Program {
 
     /// A program that listens at `base`.
     pub(crate) fn at(process: Process, base: String, token: &str) -> Self {
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        Self { process, base, token: token.to_owned(), client }
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client");
+        Self {
+            process,
+            base,
+            token: token.to_owned(),
+            client,
+        }
     }
 
     /// Calls `path`; status and JSON of the answer.
@@ -89,7 +100,9 @@ impl Program {
     ) -> String {
         let request = headers
             .iter()
-            .fold(self.publishing(url), |request, (name, value)| request.header(*name, *value));
+            .fold(self.publishing(url), |request, (name, value)| {
+                request.header(*name, *value)
+            });
         let (status, answer) = read(request.body(body)).await;
         assert!((200..300).contains(&status), "{status} {answer}");
         answer["messageId"].as_str().expect("an id").to_owned()
@@ -119,7 +132,9 @@ impl Program {
         let (status, answer) = self.call("GET", "/v2/dlq").await;
         assert_eq!(status, 200, "{answer}");
         let letters = answer["messages"].as_array().expect("messages").iter();
-        letters.map(|letter| letter["dlqId"].as_str().expect("an id").to_owned()).collect()
+        letters
+            .map(|letter| letter["dlqId"].as_str().expect("an id").to_owned())
+            .collect()
     }
 
     /// Waits until so many are in the dead-letter queue; their ids.
@@ -130,7 +145,11 @@ impl Program {
             if dead.len() >= count {
                 return dead;
             }
-            assert!(Instant::now() < deadline, "{} of {count} are dead", dead.len());
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} are dead",
+                dead.len()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -157,7 +176,9 @@ pub(crate) struct Finished {
 /// Runs `hookstash` with `args` to its end.
 pub(crate) async fn finish(args: &[&str], env: &[(&str, &str)]) -> Finished {
     let mut command = tokio::process::Command::from(hookstash(args, env));
-    command.stdin(std::process::Stdio::null()).kill_on_drop(true);
+    command
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true);
     let output = tokio::time::timeout(SOON, command.output()).await;
     let output = output.expect("it ends").expect("it starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -173,12 +194,17 @@ pub(crate) async fn read(request: reqwest::RequestBuilder) -> (u16, Value) {
     let answer = request.send().await.expect("an answer");
     let status = answer.status().as_u16();
     let text = answer.text().await.expect("a body");
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
 }
 
 /// The value of a printed line `export NAME="value"`.
 pub(crate) async fn exported(process: &Process, name: &str) -> String {
     let start = format!("export {name}=\"");
     let line = process.wait_for_line(&start, SOON).await;
-    line.trim_start_matches(&start).trim_end_matches('"').to_owned()
+    line.trim_start_matches(&start)
+        .trim_end_matches('"')
+        .to_owned()
 }
