@@ -21,17 +21,17 @@ fn verifier() -> signing::Receiver {
     signing::Receiver::new(Some(&keys), Some(&secret), Duration::from_secs(5))
 }
 
-fn verify(received: &Received, url: &str) {
+fn verify(requests: &Received, url: &str) {
     let now_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap()
         .as_secs();
     let header = |name| {
-        received
+        requests
             .header(name)
             .unwrap_or_else(|| panic!("{name} is missing"))
     };
-    let body = &received.body;
+    let body = &requests.body;
     let verifier = verifier();
     verifier
         .verify_qstash(header("upstash-signature"), body, Some(url), now_s)
@@ -66,10 +66,10 @@ async fn a_message_is_delivered_once_as_it_was_published() {
             )
             .await;
         stage.wait_for_state(&id, State::Delivered).await;
-        let received = receiver.received();
-        let one = &received[0];
+        let requests = receiver.received();
+        let one = &requests[0];
         assert_eq!(
-            (received.len(), one.method.as_str()),
+            (requests.len(), one.method.as_str()),
             (1, "PUT"),
             "{}",
             stage.name()
@@ -108,10 +108,10 @@ async fn s05_every_attempt_has_all_headers_and_is_signed_anew() {
             .publish(message(&url).headers(headers).body("{}").retries(2))
             .await;
         stage.wait_for_state(&id, State::Delivered).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 3, "{}", stage.name());
+        let requests = receiver.received();
+        assert_eq!(requests.len(), 3, "{}", stage.name());
         let mut signatures = Vec::new();
-        for (index, one) in received.iter().enumerate() {
+        for (index, one) in requests.iter().enumerate() {
             verify(one, &url);
             assert_eq!(
                 one.header("upstash-retried"),
@@ -199,8 +199,8 @@ async fn r01_the_next_attempt_waits_as_long_as_the_receiver_asked() {
             let later = Answer::status(status).header(name, "1");
             let receiver = Receiver::answering(vec![later, Answer::ok()]);
             stage.publish(message(&receiver.url("/r01"))).await;
-            let received = receiver.wait_for(2, SOON).await;
-            let gap = received[1].at - received[0].at;
+            let requests = receiver.wait_for(2, SOON).await;
+            let gap = requests[1].at - requests[0].at;
             let asked = Duration::from_secs(1);
             assert!(
                 gap >= asked && gap < 2 * asked,
@@ -259,11 +259,11 @@ async fn r07_every_redrive_is_a_delivery_of_its_own() {
             id = redrive(&stage, &id).await;
         }
         stage.wait_for_state(&id, State::Delivered).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 4, "{}", stage.name());
-        assert!(received.iter().all(|one| one.body == b"again"));
+        let requests = receiver.received();
+        assert_eq!(requests.len(), 4, "{}", stage.name());
+        assert!(requests.iter().all(|one| one.body == b"again"));
         assert!(
-            received
+            requests
                 .iter()
                 .all(|one| one.header("upstash-retried") == Some("0"))
         );
@@ -391,8 +391,8 @@ async fn a_message_of_a_queue_waits_for_the_retries_of_the_one_before_it() {
         let ids = stage.publish_all(all).await;
         let _worker = stage.work();
         stage.wait_for_state(&ids[2], State::Delivered).await;
-        let received = receiver.received();
-        let order: Vec<_> = received.iter().map(Received::text).collect();
+        let requests = receiver.received();
+        let order: Vec<_> = requests.iter().map(Received::text).collect();
         assert_eq!(
             order,
             ["first", "first", "first", "second", "third"],
@@ -400,5 +400,36 @@ async fn a_message_of_a_queue_waits_for_the_retries_of_the_one_before_it() {
             stage.name()
         );
         assert_eq!(receiver.active_max(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_flow_control_key_bounds_calls_at_one_time_and_per_period() {
+    for stage in Stage::both().await {
+        let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(50)));
+        let _worker = stage.work();
+        let capped = |_| message(&receiver.url("/cap")).flow_control(b"cap", Some(3), None, None);
+        stage
+            .publish_all((0..30).map(|n| capped(n).unwrap()).collect())
+            .await;
+        receiver.wait_for(30, SOON).await;
+        assert_eq!(receiver.active_max(), 3, "{}", stage.name());
+        let receiver = Receiver::start();
+        let rated = |_| {
+            let period = Some(Duration::from_secs(1));
+            message(&receiver.url("/rate")).flow_control(b"rate", None, Some(5), period)
+        };
+        stage
+            .publish_all((0..12).map(|n| rated(n).unwrap()).collect())
+            .await;
+        let requests = receiver.wait_for(12, SOON).await;
+        for (later, earlier) in requests[5..].iter().zip(&requests) {
+            let gap = later.at - earlier.at;
+            assert!(
+                gap > Duration::from_millis(900),
+                "{}: {gap:?}",
+                stage.name()
+            );
+        }
     }
 }

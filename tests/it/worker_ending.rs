@@ -99,14 +99,14 @@ async fn f23_a_short_grace_hands_running_calls_to_another_worker() {
 async fn f23_a_second_signal_cuts_the_grace_short() {
     for stage in Stage::both().await {
         let worker = stage.work();
-        let (receiver, ids) = busy(&stage, Duration::from_secs(3600)).await;
+        let (receiver, ids) = busy(&stage, Duration::from_hours(1)).await;
         receiver.wait_for(CALLS, SOON).await;
         let begun = Instant::now();
         let second = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             worker.stop_now().await
         };
-        let (first, second) = tokio::join!(worker.drain(Duration::from_secs(3600)), second);
+        let (first, second) = tokio::join!(worker.drain(Duration::from_hours(1)), second);
         assert_eq!(
             (first, second),
             (Drained::Cut { dropped: CALLS }, first),
@@ -129,7 +129,7 @@ async fn f23_a_second_signal_cuts_the_grace_short() {
 async fn f23_a_worker_ends_in_time_although_the_store_is_away() {
     let mut stage = Stage::redis(Duration::from_secs(15)).await;
     let worker = stage.work();
-    let (receiver, _) = busy(&stage, Duration::from_secs(3600)).await;
+    let (receiver, _) = busy(&stage, Duration::from_hours(1)).await;
     receiver.wait_for(CALLS, SOON).await;
     stage.redis.as_mut().unwrap().kill9();
     let begun = Instant::now();

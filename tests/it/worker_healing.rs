@@ -2,21 +2,26 @@
 //! that need not.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use hookstash_shared::clock::SystemClock;
 use hookstash_shared::environment::Environment;
 use hookstash_shared::error_class::ErrorClass;
 use hookstash_shared::headers::{HeaderSource, Headers};
-use hookstash_shared::message::{MessageId, Shard, State};
+use hookstash_shared::message::{Lane, MessageId, Shard, State};
+use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::faulty::FaultRates;
-use hookstash_shared::store::{Exchange, Fair, Lease, Outcome, Settlement};
+use hookstash_shared::store::host::{Host, HostError, Step, StepResult};
+use hookstash_shared::store::{Exchange, Fair, LaneChange, Lease, Outcome, Settlement};
 use hookstash_worker::Drained;
 
 use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis::RedisServer;
+use crate::support::redis_groups::RedisCluster;
 use crate::support::stage::{LEASE, SOON, Stage, message};
 
 /// Leases one message as a worker that is going to die does.
@@ -38,9 +43,9 @@ async fn lease_and_die(stage: &Stage) -> Lease {
     answer.leases.into_iter().next().expect("a lease")
 }
 
-fn ids(received: &[Received]) -> BTreeSet<String> {
+fn ids(requests: &[Received]) -> BTreeSet<String> {
     let id = |one: &Received| one.header("upstash-message-id").unwrap().to_owned();
-    received.iter().map(id).collect()
+    requests.iter().map(id).collect()
 }
 
 #[tokio::test]
@@ -53,9 +58,9 @@ async fn r14_a_message_without_retries_whose_worker_died_before_its_call_is_stil
         lease_and_die(&stage).await;
         let _worker = stage.work();
         stage.wait_for_state(&id, State::Delivered).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 1, "{}", stage.name());
-        assert_eq!(received[0].header("upstash-retried"), Some("0"));
+        let requests = receiver.received();
+        assert_eq!(requests.len(), 1, "{}", stage.name());
+        assert_eq!(requests[0].header("upstash-retried"), Some("0"));
     }
 }
 
@@ -195,15 +200,15 @@ async fn a_dead_delivery_thread_is_started_again_and_its_messages_come_back() {
         for id in &ids {
             stage.wait_for_state(id, State::Delivered).await;
         }
-        let received = receiver.received();
-        assert_eq!(ids_of(&received, "/slow"), 5, "{}", stage.name());
+        let requests = receiver.received();
+        assert_eq!(ids_of(&requests, "/slow"), 5, "{}", stage.name());
         assert!(worker.is_healthy());
         assert_eq!(worker.drain(SOON).await, Drained::Finished);
     }
 }
 
-fn ids_of(received: &[Received], path: &str) -> usize {
-    let of_path: Vec<_> = received
+fn ids_of(requests: &[Received], path: &str) -> usize {
+    let of_path: Vec<_> = requests
         .iter()
         .filter(|one| one.path == path)
         .cloned()
@@ -231,10 +236,10 @@ async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
     for id in &published {
         stage.wait_for_state(id, State::Delivered).await;
     }
-    let received = receiver.received();
-    assert_eq!(ids(&received).len(), COUNT);
+    let requests = receiver.received();
+    assert_eq!(ids(&requests).len(), COUNT);
     // Only what was leased by an exchange whose reply was lost may be recovered, none is repeated.
-    assert!(received.len() <= COUNT + 8, "{} requests", received.len());
+    assert!(requests.len() <= COUNT + 8, "{} requests", requests.len());
     assert!(worker.is_healthy());
 }
 
@@ -317,26 +322,165 @@ async fn f15_a_store_that_loses_replies_and_forgets_scripts_ends_with_every_mess
     assert_eq!(worker.drain(SOON).await, Drained::Finished);
 }
 
+/// Refuses exchanges as a broken script does: all of them, or those that settle one message.
+struct Refusing {
+    inner: Arc<dyn Host>,
+    all: AtomicBool,
+    message: Mutex<Option<MessageId>>,
+    refused: AtomicUsize,
+}
+
+impl Host for Refusing {
+    fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Vec<StepResult>> {
+        let message = *self.message.lock().unwrap();
+        let is_of_message = |arg: &Bytes| message.is_some_and(|id| arg == id.as_str());
+        let is_refused = steps.iter().any(|step| match step {
+            Step::Script { script, args, .. } if script.name() == "exchange" => {
+                self.all.load(Ordering::SeqCst) || args.iter().any(is_of_message)
+            }
+            _ => false,
+        });
+        if is_refused {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            let fault = HostError::Fault("as a broken script does".to_owned());
+            return Box::pin(async move { steps.iter().map(|_| Err(fault.clone())).collect() });
+        }
+        self.inner.run(steps)
+    }
+
+    fn wait(&self, key: Bytes, timeout: Duration) -> BoxFuture<'_, Result<bool, HostError>> {
+        self.inner.wait(key, timeout)
+    }
+}
+
 #[tokio::test]
 async fn a_settlement_that_the_store_refuses_for_good_does_not_hold_up_the_others() {
+    const COUNT: usize = 10;
+    let inner = Arc::new(EmbeddedHost::new(Arc::new(SystemClock::new())).unwrap());
+    let host = Arc::new(Refusing {
+        inner,
+        all: AtomicBool::new(false),
+        message: Mutex::new(None),
+        refused: AtomicUsize::new(0),
+    });
+    let stage = Stage::on(Arc::clone(&host) as _, LEASE, 1);
+    let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(200)));
+    let worker = stage.work();
+    let all = (0..COUNT).map(|_| message(&receiver.url("/"))).collect();
+    let ids = stage.publish_all(all).await;
+    receiver.wait_for(COUNT, SOON).await;
+    // First everything is refused: no settlement is the cause, so none is dropped.
+    host.all.store(true, Ordering::SeqCst);
+    *host.message.lock().unwrap() = Some(ids[0]);
+    while host.refused.load(Ordering::SeqCst) < 4 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!worker.is_healthy());
+    host.all.store(false, Ordering::SeqCst);
+    for id in &ids[1..] {
+        stage.wait_for_state(id, State::Delivered).await;
+    }
+    assert_eq!(stage.state(&ids[0]).await, Some(State::Leased));
+    assert_eq!(receiver.count(), COUNT);
+    stage.wait_for_first_exchange(&worker).await;
+    // The message whose settlement was dropped comes back when its lease ends.
+    *host.message.lock().unwrap() = None;
+    stage.wait_for_state(&ids[0], State::Delivered).await;
+    assert_eq!(receiver.count(), COUNT + 1);
+}
+
+#[tokio::test]
+async fn f24_a_store_that_stalls_longer_than_a_lease_repeats_no_call() {
     let stage = Stage::redis(LEASE).await;
-    let receiver = Receiver::start();
+    let receiver = Receiver::always(Answer::ok().after(LEASE * 3));
+    let _workers = [stage.work(), stage.work()];
+    let all = (0..10).map(|_| message(&receiver.url("/stall"))).collect();
+    let ids = stage.publish_all(all).await;
+    receiver.wait_for(10, SOON).await;
+    let server = stage.redis.as_ref().unwrap();
+    server.signal("STOP");
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    server.signal("CONT");
+    for id in &ids {
+        stage.wait_for_state(id, State::Delivered).await;
+    }
+    assert_eq!(receiver.count(), 10);
+}
+
+#[tokio::test]
+async fn f15_a_leased_message_without_a_lease_is_found_and_delivered() {
+    for mut stage in Stage::both().await {
+        stage.settings.sweep_pause = Duration::from_millis(100);
+        let receiver = Receiver::start();
+        let id = stage.publish(message(&receiver.url("/f15"))).await;
+        lease_and_die(&stage).await;
+        let forget =
+            ["ZREM", "hs:{0}:l", id.as_str()].map(|word| Bytes::copy_from_slice(word.as_bytes()));
+        stage.host.run(vec![Step::Command(forget.to_vec())]).await;
+        let _worker = stage.work();
+        stage.wait_for_state(&id, State::Delivered).await;
+        assert_eq!(receiver.count(), 1, "{}", stage.name());
+    }
+}
+
+#[tokio::test]
+async fn messages_of_a_deleted_queue_are_swept_and_not_delivered() {
+    for mut stage in Stage::both().await {
+        stage.settings.sweep_pause = Duration::from_millis(100);
+        let receiver = Receiver::start();
+        let queue = Lane::queue("doomed").unwrap();
+        let paused = LaneChange {
+            paused: Some(true),
+            ..LaneChange::default()
+        };
+        stage
+            .store
+            .set_lane(Shard::default(), &queue, paused)
+            .await
+            .unwrap();
+        let queued = |_| message(&receiver.url("/doomed")).queue("doomed").unwrap();
+        let ids = stage.publish_all((0..20).map(queued).collect()).await;
+        stage
+            .store
+            .delete_queue(Shard::default(), &queue)
+            .await
+            .unwrap();
+        let _worker = stage.work();
+        for id in &ids {
+            while stage.state(id).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        assert_eq!(receiver.count(), 0, "{}", stage.name());
+    }
+}
+
+#[tokio::test]
+async fn f10_a_cluster_delivers_from_all_its_shards() {
+    const COUNT: usize = 60;
+    let cluster = RedisCluster::start(3);
+    let stage = Stage::on_url(&cluster.url(), LEASE, 8);
+    let receiver = Receiver::with(|request| {
+        let is_first = request.header("upstash-retried") == Some("0");
+        if is_first && request.path == "/retried" {
+            Answer::status(503)
+        } else {
+            Answer::ok()
+        }
+    });
     let worker = stage.work();
     stage.wait_for_first_exchange(&worker).await;
-    // A wrong type under the name of its response makes the script of this settlement fail.
-    let bad = Receiver::with(|_| Answer::status(410).after(Duration::from_millis(300)));
-    let id = stage.publish(message(&bad.url("/bad"))).await;
-    bad.wait_for(1, SOON).await;
-    let server = stage.redis.as_ref().unwrap();
-    let record: String = server.cli(&["HGET", "hs:{0}:m", id.as_str()]);
-    // A lane whose list is no list: the end of this message cannot wake it.
-    let lane = record.split('|').nth(10).unwrap().to_owned();
-    let () = server.cli(&["SET", &format!("hs:{{0}}:ln:{lane}"), "no list"]);
-    let others = (0..20).map(|_| message(&receiver.url("/good"))).collect();
-    let others = stage.publish_all(others).await;
-    for other in &others {
-        stage.wait_for_state(other, State::Delivered).await;
+    let at = |path| message(&receiver.url(path));
+    let mut ids = stage
+        .publish_all((0..COUNT).map(|_| at("/retried")).collect())
+        .await;
+    for queue in ["a", "b", "c", "d"] {
+        ids.push(stage.publish(at("/queued").queue(queue).unwrap()).await);
     }
+    for id in &ids {
+        stage.wait_for_state(id, State::Delivered).await;
+    }
+    assert_eq!(receiver.count(), 2 * COUNT + 4);
     assert_eq!(worker.drain(SOON).await, Drained::Finished);
 }
 

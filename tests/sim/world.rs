@@ -426,7 +426,7 @@ impl World {
             Err(error) => return self.broken.push(format!("exchange: {error}")),
         };
         let counters = exchanged.counters;
-        self.has_changed = !exchanged.leases.is_empty()
+        self.has_changed |= !exchanged.leases.is_empty()
             || !exchanged.settled.is_empty()
             || counters.promoted + counters.recovered + counters.buried > 0;
         self.observer.leased(&exchanged.leases);
@@ -739,7 +739,8 @@ impl World {
     }
 
     fn sweep(&mut self) {
-        block_on(self.store.sweep_trash(shard(), 4)).expect("sweep");
+        let taken = block_on(self.store.sweep_trash(shard(), 4)).expect("sweep");
+        self.has_changed |= taken > 0;
     }
 
     fn tick(&mut self) {

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use hookstash_shared::error_class::ErrorClass;
 use hookstash_shared::http::{AttemptError, Response};
 use hookstash_shared::message::{EnvelopeHeader, LastResponse, LoggedEvent};
-use hookstash_shared::retry::expression::Expression;
 use hookstash_shared::retry::judge::{AttemptResult, Outcome, Policy, failure_class, judge};
 use hookstash_shared::store;
 
@@ -129,7 +128,7 @@ fn judged(header: Option<&EnvelopeHeader>, result: AttemptResult<'_>, judging: J
     let expression = header.and_then(|header| header.retry_delay.as_ref());
     let policy = Policy {
         retries: header.map_or(0, |header| header.retries),
-        expression: expression.and_then(|text| Expression::parse(text.as_str()).ok()),
+        expression: expression.map(|delay| delay.expression().clone()),
         jitter: judging.jitter,
     };
     judge(

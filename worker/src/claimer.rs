@@ -3,8 +3,8 @@
 //! It settles and leases in one call, and calls again as soon as there is a reason: settlements
 //! that gathered meanwhile, a wake-up token, work that was left, a due time. So one exchange is
 //! under way at a time, its latency is nil when idle and its batches grow under load. Without a
-//! reason it sends nothing but the look every [`LOOK_PAUSE`], which repairs a wake-up token that
-//! was lost and keeps the contact that recovery asks for.
+//! reason it sends nothing but a look every 4 s, which repairs a wake-up token that was lost and
+//! keeps the contact that recovery asks for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,20 +12,18 @@ use std::time::Duration;
 
 use hookstash_shared::message::Shard;
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Exchange, Exchanged, Fair, Lease, Settlement};
+use hookstash_shared::store::{Exchange, Exchanged, Fair, Lease, Settled, Settlement};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::contact::Contact;
+use crate::contact::{Contact, gap_max};
 use crate::fairness::fair;
 use crate::intake::take_in;
 use crate::patience::Patience;
-use crate::shared::{Desk, Phase, Shared};
 use crate::slots::Reserved;
 use crate::waiter::Waiter;
+use crate::worker::{Desk, Phase, Worker};
 
-/// Longest time without an exchange: shorter than the silence that breaks [`Contact`].
-const LOOK_PAUSE: Duration = Duration::from_secs(4);
 /// Most bytes of envelopes and bodies that one exchange may lease.
 const LEASE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
@@ -33,7 +31,7 @@ const UNANSWERED_PER_SLOT: usize = 2;
 
 /// The exchange loop of one shard.
 pub(crate) struct Claimer {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     shard: Shard,
     bell: Arc<Notify>,
     contact: Contact,
@@ -46,24 +44,27 @@ pub(crate) struct Claimer {
     /// The last exchange left work.
     has_more: bool,
     look_at: Instant,
+    /// Longest time without an exchange: shorter than the silence that breaks the contact.
+    look_pause: Duration,
     /// Whether the store is known to have as many shards as this process thinks.
     is_agreed: bool,
 }
 
 impl Claimer {
     /// `None` for a shard that this deployment does not have.
-    pub(crate) fn new(shared: Arc<Shared>, shard: Shard) -> Option<Self> {
+    pub(crate) fn new(worker: Arc<Worker>, shard: Shard) -> Option<Self> {
         Some(Self {
-            bell: Arc::clone(&shared.desk(shard)?.outbox.bell),
-            contact: Contact::new(shared.store.lease()),
-            waiter: Waiter::new(shared.store.clone(), shard),
+            bell: Arc::clone(&worker.desk(shard)?.outbox.bell),
+            contact: Contact::new(worker.store.lease()),
+            waiter: Waiter::new(worker.store.clone(), shard),
             patience: Patience::new(),
             batch: Vec::new(),
             is_due: true,
             has_more: false,
             look_at: now(),
+            look_pause: gap_max(worker.store.lease()) * 4 / 5,
             is_agreed: false,
-            shared,
+            worker,
             shard,
         })
     }
@@ -85,8 +86,8 @@ impl Claimer {
 
     /// Waits for a reason to exchange; `false` when the worker is closed.
     async fn has_reason(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let mut phases = shared.phase.subscribe();
+        let worker = Arc::clone(&self.worker);
+        let mut phases = worker.phase.subscribe();
         loop {
             self.fill();
             let phase = *phases.borrow_and_update();
@@ -94,12 +95,12 @@ impl Claimer {
             if phase == Phase::Closed {
                 return false;
             }
-            let is_free = is_running && shared.slots.free() > 0;
+            let is_free = is_running && worker.slots.free() > 0;
             if !self.batch.is_empty() || (is_running && self.is_due) || (self.has_more && is_free) {
                 return true;
             }
             if is_running && !is_free {
-                shared.slots.tell_when_free(&self.bell);
+                worker.slots.tell_when_free(&self.bell);
             }
             tokio::select! {
                 () = self.bell.notified() => {}
@@ -112,18 +113,19 @@ impl Claimer {
 
     /// Uses a token, or puts it back for another worker.
     async fn took_token(&mut self, token: Result<bool, HostError>) {
-        let can_use = self.shared.phase() == Phase::Running && self.shared.slots.free() > 0;
+        let can_use = self.worker.phase() == Phase::Running && self.worker.slots.free() > 0;
         match token {
             Ok(true) if can_use => self.is_due = true,
             Ok(true) => {
-                if let Err(error) = self.shared.store.wake(self.shard).await {
+                if let Err(error) = self.worker.store.wake(self.shard).await {
                     tracing::debug!(shard = %self.shard, %error, "a wake-up token was lost");
                 }
             }
             Ok(false) => {}
+            // The waiter paces itself; whether the store serves is for an exchange to say.
             Err(error) => {
+                tracing::debug!(shard = %self.shard, %error, "waiting failed");
                 self.is_due = true;
-                self.failed(&error, "wait").await;
             }
         }
     }
@@ -148,8 +150,8 @@ impl Claimer {
     /// Whether the store was started with as many shards as this process has. If not, nothing is
     /// leased: half of its lanes would be missed.
     async fn agree(&mut self) -> Result<bool, HostError> {
-        let ours = self.shared.store.shards().count();
-        let theirs = self.shared.store.agree_on_shards(ours).await?;
+        let ours = self.worker.store.shards().count();
+        let theirs = self.worker.store.agree_on_shards(ours).await?;
         if theirs != ours {
             tracing::error!(
                 ours,
@@ -163,15 +165,15 @@ impl Claimer {
     /// How many messages to lease now.
     fn want(&self) -> usize {
         let unanswered_max = self
-            .shared
+            .worker
             .slots
             .total()
             .saturating_mul(UNANSWERED_PER_SLOT);
         let is_leasing = self.is_agreed
-            && self.shared.phase() == Phase::Running
-            && self.shared.unanswered() < unanswered_max;
+            && self.worker.phase() == Phase::Running
+            && self.worker.unanswered() < unanswered_max;
         if is_leasing {
-            self.shared.settings.batch
+            self.worker.settings.batch
         } else {
             0
         }
@@ -179,23 +181,23 @@ impl Claimer {
 
     /// One exchange with the settlements in hand and up to `want` new leases.
     async fn send(&mut self, want: usize) -> Result<(), HostError> {
-        let shared = Arc::clone(&self.shared);
-        let free = shared.slots.free();
-        let room = shared.slots.reserve(want, LEASE_BYTES_MAX);
-        let asked_at = shared.clock.monotonic();
+        let worker = Arc::clone(&self.worker);
+        let free = worker.slots.free();
+        let room = worker.slots.reserve(want, LEASE_BYTES_MAX);
+        let asked_at = worker.clock.monotonic();
         let exchange = Exchange {
             settlements: &self.batch,
             want: u32::try_from(room.count()).unwrap_or(u32::MAX),
-            nonce: u32::try_from(shared.random.below(1 << 32)).unwrap_or(0),
+            nonce: u32::try_from(worker.random.below(1 << 32)).unwrap_or(0),
             fair: self.fair(free),
             may_recover: self.contact.may_recover(asked_at),
             byte_budget: room.bytes(),
         };
-        let answer = shared.store.exchange(self.shard, &exchange).await;
+        let answer = worker.store.exchange(self.shard, &exchange).await;
         self.set_in_touch(answer.is_ok() && self.is_agreed);
         let answer = answer?;
         self.contact
-            .replied(shared.clock.monotonic(), answer.now_ms);
+            .replied(worker.clock.monotonic(), answer.now_ms);
         self.settled(self.batch.len());
         self.batch.clear();
         self.plan(&answer, room.count());
@@ -238,14 +240,14 @@ impl Claimer {
         let counters = &answer.counters;
         let has_moved = !answer.leases.is_empty() || counters.promoted + counters.recovered > 0;
         let pause = match answer.next_due_ms {
-            None => LOOK_PAUSE,
+            None => self.look_pause,
             Some(due_ms) if due_ms > answer.now_ms => {
                 // One more, because the host counts whole milliseconds.
-                Duration::from_millis(due_ms - answer.now_ms + 1).min(LOOK_PAUSE)
+                Duration::from_millis(due_ms - answer.now_ms + 1).min(self.look_pause)
             }
             Some(_) if has_moved && wanted > 0 => Duration::ZERO,
             // Due, but not to be touched yet: a lease that this process may not judge.
-            Some(_) => (self.shared.store.lease() / 15).min(LOOK_PAUSE),
+            Some(_) => (self.worker.store.lease() / 15).min(self.look_pause),
         };
         self.look_at = now() + pause;
     }
@@ -253,8 +255,8 @@ impl Claimer {
     fn take_in(&self, leases: Vec<Lease>, mut room: Reserved, asked_at: Duration) {
         if !leases.is_empty() {
             room.keep(leases.len());
-            let shared = Arc::clone(&self.shared);
-            tokio::spawn(take_in(shared, self.shard, leases, room, asked_at));
+            let worker = Arc::clone(&self.worker);
+            tokio::spawn(take_in(worker, self.shard, leases, room, asked_at));
         }
     }
 
@@ -262,8 +264,8 @@ impl Claimer {
         let live = self
             .desk()
             .map_or(0, |desk| desk.live_slots.load(Ordering::Relaxed));
-        let (free, total) = (free as u64, self.shared.slots.total() as u64);
-        fair(live, free, total, self.shared.store.shards().count())
+        let (free, total) = (free as u64, self.worker.slots.total() as u64);
+        fair(live, free, total, self.worker.store.shards().count())
     }
 
     /// Logs and waits a little longer each time; the end of the worker cuts the wait short.
@@ -276,15 +278,15 @@ impl Claimer {
         tracing::warn!(%shard, what, %error, pause_ms, "the store does not serve; going on later");
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.shared.reached(Phase::Closed) => {}
+            () = self.worker.reached(Phase::Closed) => {}
         }
         self.is_due = true;
     }
 
     fn fill(&mut self) {
-        if let Some(desk) = self.shared.desk(self.shard) {
+        if let Some(desk) = self.worker.desk(self.shard) {
             desk.outbox
-                .fill(&mut self.batch, self.shared.settings.batch);
+                .fill(&mut self.batch, self.worker.settings.batch);
         }
     }
 
@@ -301,7 +303,7 @@ impl Claimer {
     }
 
     fn desk(&self) -> Option<&Desk> {
-        self.shared.desk(self.shard)
+        self.worker.desk(self.shard)
     }
 }
 
@@ -313,6 +315,14 @@ fn log(shard: Shard, answer: &Exchanged) {
     let counters = answer.counters;
     let leased = answer.leases.len();
     tracing::trace!(%shard, leased, settled = answer.settled.len(), more = answer.more, "exchange");
+    let stale = answer
+        .settled
+        .iter()
+        .filter(|settled| **settled == Settled::Stale);
+    let stale = stale.count();
+    if stale > 0 {
+        tracing::info!(%shard, count = stale, "settle: stale, nothing was changed");
+    }
     if counters.recovered > 0 {
         tracing::warn!(%shard, count = counters.recovered, "recover");
     }

@@ -6,15 +6,22 @@
 
 use std::time::Duration;
 
-/// Longest silence between two replies that still counts as contact.
-pub const GAP_MAX: Duration = Duration::from_secs(5);
+/// Longest silence between two replies that still counts as contact, with any lease time.
+const GAP_MAX: Duration = Duration::from_secs(5);
 /// How far the host's time may move differently from ours before we start over.
 const DRIFT_MAX_MS: i64 = 2_000;
+
+/// The longest silence that still counts as contact: short enough that no lease that is renewed
+/// every third of `lease` can end within it.
+pub fn gap_max(lease: Duration) -> Duration {
+    GAP_MAX.min(lease / 3)
+}
 
 /// Contact of one process with one shard.
 #[derive(Debug)]
 pub struct Contact {
     lease: Duration,
+    gap_max: Duration,
     since: Option<Duration>,
     last: Duration,
     offset_ms: i64,
@@ -25,6 +32,7 @@ impl Contact {
     pub fn new(lease: Duration) -> Self {
         Self {
             lease,
+            gap_max: gap_max(lease),
             since: None,
             last: Duration::ZERO,
             offset_ms: 0,
@@ -38,7 +46,7 @@ impl Contact {
             .unwrap_or(i64::MAX)
             .saturating_sub(ours_ms);
         let is_unbroken = self.since.is_some()
-            && monotonic.saturating_sub(self.last) <= GAP_MAX
+            && monotonic.saturating_sub(self.last) <= self.gap_max
             && offset_ms.abs_diff(self.offset_ms) <= DRIFT_MAX_MS.unsigned_abs();
         if !is_unbroken {
             self.since = Some(monotonic);
@@ -56,7 +64,7 @@ impl Contact {
     pub fn may_recover(&self, monotonic: Duration) -> bool {
         self.since
             .is_some_and(|since| monotonic.saturating_sub(since) >= self.lease)
-            && monotonic.saturating_sub(self.last) <= GAP_MAX
+            && monotonic.saturating_sub(self.last) <= self.gap_max
     }
 }
 
@@ -86,6 +94,19 @@ mod tests {
         assert!(!contact.may_recover(Duration::from_secs(26)));
         contact.replied(Duration::from_secs(26), 1_026_000);
         assert!(!contact.may_recover(Duration::from_secs(27)));
+    }
+
+    #[test]
+    fn a_short_lease_allows_only_a_short_silence() {
+        let second = Duration::from_secs(1);
+        let mut contact = Contact::new(3 * second);
+        for now in 0..=4 {
+            contact.replied(now * second, 1_000_000 + 1000 * u64::from(now));
+        }
+        assert!(contact.may_recover(4 * second));
+        assert!(!contact.may_recover(5 * second + second / 10));
+        assert_eq!(gap_max(LEASE), Duration::from_secs(5));
+        assert_eq!(gap_max(4 * LEASE), Duration::from_secs(5));
     }
 
     #[test]

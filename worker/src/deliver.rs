@@ -19,7 +19,7 @@ use crate::attempt::Attempt;
 use crate::in_flight::Interrupt;
 use crate::job::{Job, Message};
 use crate::request::{AttemptOf, Refused, headers};
-use crate::shared::Shared;
+use crate::worker::Worker;
 
 /// How a delivery ended.
 #[derive(Debug)]
@@ -36,19 +36,19 @@ pub(crate) enum Ended {
 #[derive(Clone)]
 pub(crate) struct Deliver {
     http: HttpClient,
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
 }
 
 impl Deliver {
-    pub(crate) fn new(http: HttpClient, shared: Arc<Shared>) -> Self {
-        Self { http, shared }
+    pub(crate) fn new(http: HttpClient, worker: Arc<Worker>) -> Self {
+        Self { http, worker }
     }
 
     async fn deliver(&self, job: &Job) -> Ended {
         let header = job.message().header.as_ref();
         let timeout = header.map_or(Duration::ZERO, |header| self.timeout(header));
         if !self
-            .shared
+            .worker
             .in_flight
             .start(&job.lease.id, job.lease.token, timeout)
         {
@@ -62,10 +62,10 @@ impl Deliver {
     }
 
     async fn attempt(&self, job: &Job) -> Attempt {
-        let begun = self.shared.clock.monotonic();
+        let begun = self.worker.clock.monotonic();
         let judging = || {
-            self.shared
-                .judging(job, self.shared.clock.monotonic().saturating_sub(begun))
+            self.worker
+                .judging(job, self.worker.clock.monotonic().saturating_sub(begun))
         };
         let header = job.message().header.as_ref();
         let (header, headers, body) = match self.prepare(job) {
@@ -78,7 +78,7 @@ impl Deliver {
             headers,
             body,
             timeout: self.timeout(header),
-            response_keep_bytes: self.shared.settings.response_keep_bytes,
+            response_keep_bytes: self.worker.settings.response_keep_bytes,
             trust: Trust::Policy,
         };
         let result = self.http.send(request).await;
@@ -99,21 +99,21 @@ impl Deliver {
             id: &job.lease.id,
             retried: job.lease.failed,
             body: &body,
-            now_s: self.shared.clock.now_s(),
+            now_s: self.worker.clock.now_s(),
         };
-        let Shared {
+        let Worker {
             environment,
             random,
             signer,
             ..
-        } = &*self.shared;
+        } = &*self.worker;
         let signer = signer.borrow().clone();
         let headers = headers(header, attempt, signer.as_ref(), &**environment, &**random)?;
         Ok((header, headers, body))
     }
 
     fn timeout(&self, header: &EnvelopeHeader) -> Duration {
-        Duration::from_millis(header.timeout_ms).min(self.shared.settings.timeout_max)
+        Duration::from_millis(header.timeout_ms).min(self.worker.settings.timeout_max)
     }
 }
 

@@ -73,8 +73,8 @@ impl Dispatch {
             .iter()
             .enumerate()
             .filter(|(_, thread)| lock(thread).is_some());
-        let least = running.min_by_key(|(_, thread)| thread.seats.load(Ordering::SeqCst));
-        let Some((number, thread)) = least else {
+        let emptiest = running.min_by_key(|(_, thread)| thread.seats.load(Ordering::SeqCst));
+        let Some((number, thread)) = emptiest else {
             return Err(held);
         };
         let interruption = in_flight.insert(&lease, number, confirmed);

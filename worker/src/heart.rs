@@ -8,59 +8,59 @@ use futures::future::join_all;
 use hookstash_shared::message::Shard;
 use tokio::time::MissedTickBehavior;
 
-use crate::shared::{Phase, Shared};
+use crate::worker::{Phase, Worker};
 
 /// A worker counts as live for so many beats after its last one.
 const LIFE_BEATS: u32 = 3;
 
 /// Beats every `renew` until the worker is closed, then says that it leaves.
-pub(crate) async fn beat(shared: Arc<Shared>) {
-    let mut beats = tokio::time::interval(shared.settings.renew);
+pub(crate) async fn beat(worker: Arc<Worker>) {
+    let mut beats = tokio::time::interval(worker.settings.renew);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = beats.tick() => {}
-            () = shared.reached(Phase::Closed) => break,
+            () = worker.reached(Phase::Closed) => break,
         }
         join_all(
-            shared
+            worker
                 .store
                 .shards()
                 .iter()
-                .map(|shard| beat_shard(&shared, shard)),
+                .map(|shard| beat_shard(&worker, shard)),
         )
         .await;
-        let overdue = shared.in_flight.take_overdue();
+        let overdue = worker.in_flight.take_overdue();
         if !overdue.is_empty() {
             tracing::warn!(
                 count = overdue.len(),
                 "leases whose calls did not start are handed back"
             );
-            shared.release(overdue).await;
+            worker.release(overdue).await;
         }
     }
-    let life = life(&shared);
-    let leave = |shard| shared.store.heartbeat(shard, &shared.name, 0, life);
-    join_all(shared.store.shards().iter().map(leave)).await;
+    let life = life(&worker);
+    let leave = |shard| worker.store.heartbeat(shard, &worker.name, 0, life);
+    join_all(worker.store.shards().iter().map(leave)).await;
 }
 
-async fn beat_shard(shared: &Shared, shard: Shard) {
-    if let Err(error) = shared.renew(shard).await {
+async fn beat_shard(worker: &Worker, shard: Shard) {
+    if let Err(error) = worker.renew(shard).await {
         tracing::warn!(%shard, %error, "renew failed");
         return;
     }
-    let slots = if shared.phase() == Phase::Running {
-        shared.slots.total() as u64
+    let slots = if worker.phase() == Phase::Running {
+        worker.slots.total() as u64
     } else {
         0
     };
-    match shared
+    match worker
         .store
-        .heartbeat(shard, &shared.name, slots, life(shared))
+        .heartbeat(shard, &worker.name, slots, life(worker))
         .await
     {
         Ok(live) => {
-            if let Some(desk) = shared.desk(shard) {
+            if let Some(desk) = worker.desk(shard) {
                 desk.live_slots.store(live, Ordering::Relaxed);
             }
         }
@@ -68,6 +68,6 @@ async fn beat_shard(shared: &Shared, shard: Shard) {
     }
 }
 
-fn life(shared: &Shared) -> Duration {
-    shared.settings.renew * LIFE_BEATS
+fn life(worker: &Worker) -> Duration {
+    worker.settings.renew * LIFE_BEATS
 }

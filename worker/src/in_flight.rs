@@ -196,7 +196,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(15);
     const RENEW: Duration = Duration::from_secs(5);
-    const TIMEOUT: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
     fn lease(seed: u64, number: u64) -> Lease {
         let id = MessageId::new(Shard::default(), 1, &SeededRandom::new(seed));

@@ -8,15 +8,15 @@ use hookstash_shared::store::{Held, Lease};
 
 use crate::job::Stored;
 use crate::patience::Patience;
-use crate::shared::{Phase, Shared};
 use crate::slots::Reserved;
+use crate::worker::{Phase, Worker};
 
 /// How often the envelopes are asked for; with the pauses between, far less than a lease time.
 const TRIES_MAX: usize = 4;
 
 /// Takes in `leases`, asked for at `asked_at`. What cannot be delivered here is handed back.
 pub(crate) async fn take_in(
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     shard: Shard,
     leases: Vec<Lease>,
     mut room: Reserved,
@@ -24,33 +24,33 @@ pub(crate) async fn take_in(
 ) {
     tracing::debug!(%shard, count = leases.len(), "lease");
     let mut rejected: Vec<Held> = Vec::new();
-    match envelopes(&shared, shard, &leases).await {
-        Some(envelopes) if shared.phase() == Phase::Running => {
+    match envelopes(&worker, shard, &leases).await {
+        Some(envelopes) if worker.phase() == Phase::Running => {
             for (lease, stored) in leases.into_iter().zip(envelopes) {
                 let room = room.take_one(stored.bytes());
-                let sent = shared
+                let sent = worker
                     .dispatch
-                    .send(&shared.in_flight, (lease, stored, room), asked_at);
+                    .send(&worker.in_flight, (lease, stored, room), asked_at);
                 rejected.extend(sent.err());
             }
         }
         _ => rejected.extend(leases.iter().map(unstarted)),
     }
-    if shared.phase() != Phase::Running {
+    if worker.phase() != Phase::Running {
         // Draining began meanwhile and may have looked before these were in flight.
-        rejected.extend(shared.in_flight.take_unstarted());
+        rejected.extend(worker.in_flight.take_unstarted());
     }
     if !rejected.is_empty() {
-        shared.release(rejected).await;
+        worker.release(rejected).await;
     }
     // Held until now, so that nobody takes the worker for idle while leases are on their way.
     drop(room);
 }
 
-async fn envelopes(shared: &Shared, shard: Shard, leases: &[Lease]) -> Option<Vec<Stored>> {
+async fn envelopes(worker: &Worker, shard: Shard, leases: &[Lease]) -> Option<Vec<Stored>> {
     let mut patience = Patience::new();
     for _ in 0..TRIES_MAX {
-        match shared.store.envelopes(shard, leases).await {
+        match worker.store.envelopes(shard, leases).await {
             Ok(found) => {
                 let stored = |(envelope, shared)| Stored { envelope, shared };
                 return Some(found.into_iter().map(stored).collect());

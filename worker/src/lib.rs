@@ -29,11 +29,11 @@ mod running;
 mod runtime;
 mod settings;
 mod settle;
-mod shared;
 mod slots;
 mod supervisor;
 mod sweeper;
 mod waiter;
+mod worker;
 
 pub mod contact;
 pub mod fairness;

@@ -9,7 +9,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Growing pauses until [`Patience::reset`].
-pub(crate) struct Patience(ExponentialBackoff);
+pub(crate) struct Patience {
+    pauses: ExponentialBackoff,
+    is_fresh: bool,
+}
 
 impl Patience {
     pub(crate) fn new() -> Self {
@@ -18,16 +21,22 @@ impl Patience {
             .with_min_delay(PAUSE_MIN)
             .with_max_delay(PAUSE_MAX)
             .without_max_times();
-        Self(pauses.build())
+        Self {
+            pauses: pauses.build(),
+            is_fresh: true,
+        }
     }
 
     /// The next pause, at most [`PAUSE_MAX`].
     pub(crate) fn next_pause(&mut self) -> Duration {
-        self.0.next().unwrap_or(PAUSE_MAX).min(PAUSE_MAX)
+        self.is_fresh = false;
+        self.pauses.next().unwrap_or(PAUSE_MAX).min(PAUSE_MAX)
     }
 
     /// The store serves again.
     pub(crate) fn reset(&mut self) {
-        *self = Self::new();
+        if !self.is_fresh {
+            *self = Self::new();
+        }
     }
 }

@@ -78,8 +78,8 @@ pub(crate) fn headers(
             let AttemptOf {
                 id, body, now_s, ..
             } = attempt;
-            let signed = signer.sign(header.url.as_str(), id.as_str(), body, now_s, random);
-            for (name, value) in signed {
+            let added = signer.sign(header.url.as_str(), id.as_str(), body, now_s, random);
+            for (name, value) in added {
                 set(HeaderName::from_static(name), &value)?;
             }
         }

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, watch};
 use crate::report::Observer;
 use crate::runtime::Crew;
 use crate::settings::WorkerSettings;
-use crate::shared::{Phase, Shared};
 use crate::supervisor::supervise;
+use crate::worker::{Phase, Worker};
 
 /// Builds the HTTP client of one delivery thread. Called on that thread, within its runtime, once
 /// for each start of it; clients share nothing.
@@ -73,7 +73,7 @@ pub enum Drained {
 /// A running worker. Dropping it drops its running calls and hands their leases back, without
 /// waiting for that.
 pub struct RunningWorker {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     drained: watch::Receiver<Option<Drained>>,
 }
 
@@ -81,15 +81,15 @@ pub struct RunningWorker {
 /// worker goes on trying.
 pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
     let build_http = Arc::clone(&parts.build_http);
-    let shared = Arc::new(Shared::new(parts, watch::Sender::new(Phase::Running)));
+    let worker = Arc::new(Worker::new(parts, watch::Sender::new(Phase::Running)));
     let (end, ended) = mpsc::unbounded_channel();
     let crew = Crew {
-        shared: Arc::clone(&shared),
+        worker: Arc::clone(&worker),
         build_http,
         ended: end,
     };
     let (is_ready, ready) = std::sync::mpsc::channel();
-    let threads = shared.settings.threads;
+    let threads = worker.settings.threads;
     let started = (0..threads).try_for_each(|thread| {
         let is_ready = is_ready.clone();
         // Nobody listens any more when another thread has failed.
@@ -99,7 +99,7 @@ pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
     let all_ready =
         || (0..threads).try_for_each(|_| ready.recv().unwrap_or(Err(StartError::Ended)));
     if let Err(error) = started.and_then(|()| all_ready()) {
-        shared.dispatch.close_all();
+        worker.dispatch.close_all();
         return Err(error);
     }
     let (tell, drained) = watch::channel(None);
@@ -111,7 +111,7 @@ pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
         .name("hookstash-store".to_owned())
         .spawn(move || runtime.block_on(supervise(crew, ended, tell)))
         .map_err(StartError::Thread)?;
-    Ok(RunningWorker { shared, drained })
+    Ok(RunningWorker { worker, drained })
 }
 
 impl RunningWorker {
@@ -120,7 +120,7 @@ impl RunningWorker {
     /// `deadline` (counted from this call) is dropped as by [`Self::stop_now`]. Returns when the
     /// worker has ended; a second caller gets the same answer.
     pub async fn drain(&self, deadline: Duration) -> Drained {
-        self.shared.advance(Phase::Draining);
+        self.worker.advance(Phase::Draining);
         if let Ok(drained) = tokio::time::timeout(deadline, self.ended()).await {
             return drained;
         }
@@ -130,32 +130,34 @@ impl RunningWorker {
     /// Ends the worker at once: running calls are dropped and their leases handed back as started.
     /// Returns when that is done, after a few seconds at most.
     pub async fn stop_now(&self) -> Drained {
-        self.shared.advance(Phase::Stopping);
+        self.worker.advance(Phase::Stopping);
         self.ended().await
     }
 
     /// Whether the last exchange with every shard succeeded and every delivery thread runs.
     pub fn is_healthy(&self) -> bool {
-        self.is_in_touch() && self.shared.dispatch.running() == self.shared.settings.threads
+        self.is_in_touch() && self.worker.dispatch.running() == self.worker.settings.threads
     }
 
     /// Whether the last exchange with every shard succeeded, with the expected number of shards.
     /// `false` until the first one.
     pub fn is_in_touch(&self) -> bool {
-        self.shared.is_in_touch()
+        self.worker.is_in_touch()
     }
 
     /// How many messages are held.
     pub fn in_flight(&self) -> usize {
-        self.shared.in_flight.len()
+        self.worker.in_flight.len()
     }
 
     /// The settings in force: slots may be fewer than asked for.
     pub fn settings(&self) -> &WorkerSettings {
-        &self.shared.settings
+        &self.worker.settings
     }
 
-    async fn ended(&self) -> Drained {
+    /// Returns when the worker has ended, for whatever reason. One that ends although nobody asked
+    /// it to has a defect; its process should be started again.
+    pub async fn ended(&self) -> Drained {
         let mut drained = self.drained.clone();
         // The sender goes away without a word only when the store thread panicked.
         let lost = Drained::Cut {
@@ -170,6 +172,6 @@ impl RunningWorker {
 
 impl Drop for RunningWorker {
     fn drop(&mut self) {
-        self.shared.advance(Phase::Stopping);
+        self.worker.advance(Phase::Stopping);
     }
 }

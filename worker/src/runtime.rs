@@ -16,13 +16,13 @@ use crate::backend::Jobs;
 use crate::deliver::Deliver;
 use crate::job::Job;
 use crate::settle::SettleLayer;
-use crate::shared::Shared;
+use crate::worker::Worker;
 use crate::{BuildHttpClient, StartError};
 
 /// What a delivery thread is started with.
 #[derive(Clone)]
 pub(crate) struct Crew {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) worker: Arc<Worker>,
     pub(crate) build_http: BuildHttpClient,
     /// Is told the number of a thread when it ends.
     pub(crate) ended: mpsc::UnboundedSender<usize>,
@@ -48,7 +48,7 @@ impl Crew {
         thread: usize,
         ready: impl FnOnce(Result<(), StartError>) + Send + 'static,
     ) -> Result<(), StartError> {
-        let taken = self.shared.dispatch.open(thread);
+        let taken = self.worker.dispatch.open(thread);
         let crew = self.clone();
         let spawned = std::thread::Builder::new()
             .name(format!("hookstash-delivery-{thread}"))
@@ -79,7 +79,7 @@ impl Crew {
             match (self.build_http)() {
                 Ok(http) => {
                     ready(Ok(()));
-                    let deliver = Deliver::new(http, Arc::clone(&self.shared));
+                    let deliver = Deliver::new(http, Arc::clone(&self.worker));
                     self.deliver(thread, taken, deliver).await;
                 }
                 Err(error) => ready(Err(StartError::Http(error))),
@@ -93,10 +93,10 @@ impl Crew {
         taken: mpsc::UnboundedReceiver<Arc<Job>>,
         deliver: Deliver,
     ) {
-        let name = format!("{}-{thread}", self.shared.name);
-        let settings = &self.shared.settings;
+        let name = format!("{}-{thread}", self.worker.name);
+        let settings = &self.worker.settings;
         let share = settings.slots.div_ceil(settings.threads);
-        let settle = SettleLayer(Arc::clone(&self.shared));
+        let settle = SettleLayer(Arc::clone(&self.worker));
         // The monitor builds its worker once: nothing asks it to restart one.
         let jobs = Mutex::new(Some(Jobs::new(taken, settle.clone())));
         let build = move |_restarts| {

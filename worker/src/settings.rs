@@ -26,7 +26,8 @@ pub struct WorkerSettings {
     pub renew: Duration,
     /// Most settlements and most new leases of one exchange, at least 1.
     pub batch: usize,
-    /// How long [`crate::RunningWorker::drain`] lets running calls go on.
+    /// How long running calls may go on after the first signal to end: what callers of
+    /// [`crate::RunningWorker::drain`] pass.
     pub drain: Duration,
     /// Most bytes of envelopes and bodies held at one time; a single larger message still goes.
     pub body_budget_bytes: u64,

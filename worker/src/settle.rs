@@ -22,16 +22,16 @@ use crate::in_flight::Interrupt;
 use crate::job::Job;
 use crate::report::report;
 use crate::request::Refused;
-use crate::shared::Shared;
+use crate::worker::Worker;
 
 /// Makes [`Settle`].
 #[derive(Clone)]
-pub(crate) struct SettleLayer(pub(crate) Arc<Shared>);
+pub(crate) struct SettleLayer(pub(crate) Arc<Worker>);
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Settle<S> {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     inner: S,
 }
 
@@ -40,7 +40,7 @@ impl<S> Layer<S> for SettleLayer {
 
     fn layer(&self, inner: S) -> Settle<S> {
         Settle {
-            shared: Arc::clone(&self.0),
+            worker: Arc::clone(&self.0),
             inner,
         }
     }
@@ -62,14 +62,14 @@ where
 
     fn call(&mut self, task: Task<Arc<Job>>) -> Self::Future {
         let job = Arc::clone(&task.args);
-        let shared = Arc::clone(&self.shared);
+        let worker = Arc::clone(&self.worker);
         let delivery = self.inner.call(task);
         Box::pin(async move {
             match delivery.await {
-                Ok(ended) => shared.settle(&job, ended),
+                Ok(ended) => worker.settle(&job, ended),
                 Err(_panic) => {
-                    let attempt = shared.panicked(&job);
-                    shared.settle(&job, Ended::Attempted(Box::new(attempt)));
+                    let attempt = worker.panicked(&job);
+                    worker.settle(&job, Ended::Attempted(Box::new(attempt)));
                 }
             }
             Ok(())
@@ -77,7 +77,7 @@ where
     }
 }
 
-impl Shared {
+impl Worker {
     fn settle(&self, job: &Job, ended: Ended) {
         let header = job.message().header.as_ref();
         let (id, token) = (job.lease.id, job.lease.token);

@@ -11,8 +11,8 @@ use crate::claimer::Claimer;
 use crate::heart::beat;
 use crate::patience::Patience;
 use crate::runtime::Crew;
-use crate::shared::{Phase, Shared};
 use crate::sweeper::sweep;
+use crate::worker::{Phase, Worker};
 use crate::{Drained, StartError};
 
 /// How often a draining worker looks whether it is done.
@@ -28,21 +28,28 @@ pub(crate) async fn supervise(
     ended: mpsc::UnboundedReceiver<usize>,
     drained: watch::Sender<Option<Drained>>,
 ) {
-    let shared = Arc::clone(&crew.shared);
+    let worker = Arc::clone(&crew.worker);
     let mut parts = JoinSet::new();
-    for shard in shared.store.shards().iter() {
-        if let Some(claimer) = Claimer::new(Arc::clone(&shared), shard) {
+    for shard in worker.store.shards().iter() {
+        if let Some(claimer) = Claimer::new(Arc::clone(&worker), shard) {
             parts.spawn(claimer.run());
         }
     }
-    parts.spawn(beat(Arc::clone(&shared)));
-    let sweeper = tokio::spawn(sweep(Arc::clone(&shared)));
+    parts.spawn(beat(Arc::clone(&worker)));
+    let sweeper = tokio::spawn(sweep(Arc::clone(&worker)));
     let keeper = tokio::spawn(keep_threads(crew, ended));
 
-    shared.reached(Phase::Draining).await;
-    let end = drain(&shared).await;
-    shared.advance(Phase::Closed);
-    shared.dispatch.close_all();
+    tokio::select! {
+        () = worker.reached(Phase::Draining) => {}
+        part = parts.join_next() => {
+            // Only a defect ends a part: better a worker that is started anew than a silent half.
+            tracing::error!(?part, "a part of the worker ended: stopping");
+            worker.advance(Phase::Stopping);
+        }
+    }
+    let end = drain(&worker).await;
+    worker.advance(Phase::Closed);
+    worker.dispatch.close_all();
     keeper.abort();
     sweeper.abort();
     let parted = async { while parts.join_next().await.is_some() {} };
@@ -53,35 +60,35 @@ pub(crate) async fn supervise(
 }
 
 /// Lets running calls end; past the deadline drops them and hands their leases back.
-async fn drain(shared: &Shared) -> Drained {
-    let unstarted = shared.in_flight.take_unstarted();
+async fn drain(worker: &Worker) -> Drained {
+    let unstarted = worker.in_flight.take_unstarted();
     tracing::info!(
-        running = shared.in_flight.len(),
+        running = worker.in_flight.len(),
         unstarted = unstarted.len(),
         "drain"
     );
-    shared.release(unstarted).await;
-    let is_done = || shared.slots.is_idle() && shared.unanswered() == 0;
+    worker.release(unstarted).await;
+    let is_done = || worker.slots.is_idle() && worker.unanswered() == 0;
     while !is_done() {
         tokio::select! {
             () = tokio::time::sleep(DRAIN_LOOK) => {}
-            () = shared.reached(Phase::Stopping) => break,
+            () = worker.reached(Phase::Stopping) => break,
         }
     }
     if is_done() {
         return Drained::Finished;
     }
-    let held = shared.in_flight.stop();
+    let held = worker.in_flight.stop();
     let dropped = held.len();
     tracing::warn!(dropped, "stop: running calls are dropped");
     let unwound = async {
-        while !shared.slots.is_idle() {
+        while !worker.slots.is_idle() {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
     };
     // What ended just now is still settled; what did not unwind is handed back all the same.
     let _ = tokio::time::timeout(UNWIND_MAX, unwound).await;
-    let _ = tokio::time::timeout(CLOSE_MAX, shared.release(held)).await;
+    let _ = tokio::time::timeout(CLOSE_MAX, worker.release(held)).await;
     Drained::Cut { dropped }
 }
 
@@ -89,18 +96,18 @@ async fn drain(shared: &Shared) -> Drained {
 async fn keep_threads(crew: Crew, mut ended: mpsc::UnboundedReceiver<usize>) {
     let mut patience = Patience::new();
     while let Some(thread) = ended.recv().await {
-        let shared = &crew.shared;
-        if shared.phase() == Phase::Closed {
+        let worker = &crew.worker;
+        if worker.phase() == Phase::Closed {
             return;
         }
-        shared.dispatch.close(thread);
-        let held = shared.in_flight.take_thread(thread);
+        worker.dispatch.close(thread);
+        let held = worker.in_flight.take_thread(thread);
         tracing::error!(
             thread,
             leases = held.len(),
             "a delivery thread ended and is started again"
         );
-        shared.release(held).await;
+        worker.release(held).await;
         tokio::time::sleep(patience.next_pause()).await;
         let report = move |ready: Result<(), StartError>| {
             if let Err(error) = ready {

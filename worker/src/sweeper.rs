@@ -12,7 +12,7 @@ use hookstash_shared::message::Shard;
 use hookstash_shared::store::SlotHolders;
 use hookstash_shared::store::host::HostError;
 
-use crate::shared::{Phase, Shared};
+use crate::worker::{Phase, Worker};
 
 /// Pause after a page that is not the last.
 const PAGE_PAUSE: Duration = Duration::from_secs(1);
@@ -24,20 +24,20 @@ const FLOW_KEY_UNUSED: Duration = Duration::from_hours(7 * 24);
 const FLOW_KEY_WALKS: u64 = 60;
 
 /// Sweeps until the worker drains. Errors are logged; the next walk tries again.
-pub(crate) async fn sweep(shared: Arc<Shared>) {
+pub(crate) async fn sweep(worker: Arc<Worker>) {
     tokio::select! {
-        () = sweep_for_ever(&shared) => {}
-        () = shared.reached(Phase::Draining) => {}
+        () = sweep_for_ever(&worker) => {}
+        () = worker.reached(Phase::Draining) => {}
     }
 }
 
-async fn sweep_for_ever(shared: &Shared) {
+async fn sweep_for_ever(worker: &Worker) {
     let mut differences: BTreeMap<Shard, BTreeMap<String, i64>> = BTreeMap::new();
     for walk in 0_u64.. {
-        tokio::time::sleep(shared.settings.sweep_pause).await;
-        for shard in shared.store.shards().iter() {
+        tokio::time::sleep(worker.settings.sweep_pause).await;
+        for shard in worker.store.shards().iter() {
             let previous = differences.entry(shard).or_default();
-            let swept = sweep_shard(shared, shard, walk, previous).await;
+            let swept = sweep_shard(worker, shard, walk, previous).await;
             if let Err(error) = swept {
                 tracing::warn!(%shard, %error, "sweep failed");
             }
@@ -46,18 +46,18 @@ async fn sweep_for_ever(shared: &Shared) {
 }
 
 async fn sweep_shard(
-    shared: &Shared,
+    worker: &Worker,
     shard: Shard,
     walk: u64,
     differences: &mut BTreeMap<String, i64>,
 ) -> Result<(), HostError> {
-    let store = &shared.store;
+    let store = &worker.store;
     while store.sweep_trash(shard, TRASH_PAGE).await? > 0 {
         tokio::time::sleep(PAGE_PAUSE).await;
     }
-    store.trim_events(shard, shared.clock.now_ms()).await?;
-    audit(shared, shard, differences).await?;
-    if walk % FLOW_KEY_WALKS == 0 {
+    store.trim_events(shard, worker.clock.now_ms()).await?;
+    audit(worker, shard, differences).await?;
+    if walk.is_multiple_of(FLOW_KEY_WALKS) {
         let mut cursor = 0;
         loop {
             let page = store
@@ -75,14 +75,14 @@ async fn sweep_shard(
 
 /// One walk over all records of `shard`, then the counts of its lanes.
 async fn audit(
-    shared: &Shared,
+    worker: &Worker,
     shard: Shard,
     differences: &mut BTreeMap<String, i64>,
 ) -> Result<(), HostError> {
     let (mut holders, mut cursor) = (SlotHolders::default(), 0);
     let (mut repaired, mut unreadable) = (0, 0);
     loop {
-        let page = shared.store.audit(shard, cursor, &mut holders).await?;
+        let page = worker.store.audit(shard, cursor, &mut holders).await?;
         repaired += page.audited.repaired;
         unreadable += page.audited.unreadable;
         cursor = page.cursor;
@@ -91,7 +91,7 @@ async fn audit(
         }
         tokio::time::sleep(PAGE_PAUSE).await;
     }
-    let recounted = shared.store.recount(shard, &holders, differences).await?;
+    let recounted = worker.store.recount(shard, &holders, differences).await?;
     if repaired + unreadable + recounted > 0 {
         tracing::warn!(%shard, repaired, unreadable, recounted, "half states repaired");
     }

@@ -8,6 +8,8 @@ use hookstash_shared::message::Shard;
 use hookstash_shared::store::Store;
 use hookstash_shared::store::host::HostError;
 
+use crate::patience::Patience;
+
 /// Longest single wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -16,32 +18,50 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Waiter {
     store: Store,
     shard: Shard,
+    patience: Patience,
     wait: Option<BoxFuture<'static, Result<bool, HostError>>>,
 }
 
 impl Waiter {
     pub(crate) fn new(store: Store, shard: Shard) -> Self {
+        let patience = Patience::new();
         Self {
             store,
             shard,
+            patience,
             wait: None,
         }
     }
 
     /// Goes on waiting for a token; with `may_begin` begins a wait if none is under way, and
-    /// otherwise never returns without one. Nothing is lost when the returned future is dropped.
+    /// otherwise never returns without one. `true` when a token was taken. After an error the
+    /// next wait begins a little later. Nothing is lost when the returned future is dropped.
     pub(crate) async fn token(&mut self, may_begin: bool) -> Result<bool, HostError> {
         if self.wait.is_none() && may_begin {
-            let (store, shard) = (self.store.clone(), self.shard);
-            self.wait = Some(async move { store.wait(shard, WAIT_MAX).await }.boxed());
+            self.wait = Some(self.begin(Duration::ZERO));
         }
-        match &mut self.wait {
-            Some(wait) => {
-                let taken = wait.await;
-                self.wait = None;
-                taken
+        let Some(wait) = &mut self.wait else {
+            return std::future::pending().await;
+        };
+        let taken = wait.await;
+        self.wait = None;
+        if taken.is_ok() {
+            self.patience.reset();
+        } else {
+            let pause = self.patience.next_pause();
+            self.wait = Some(self.begin(pause));
+        }
+        taken
+    }
+
+    fn begin(&self, pause: Duration) -> BoxFuture<'static, Result<bool, HostError>> {
+        let (store, shard) = (self.store.clone(), self.shard);
+        async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
             }
-            None => std::future::pending().await,
+            store.wait(shard, WAIT_MAX).await
         }
+        .boxed()
     }
 }

@@ -1,5 +1,6 @@
 //! exchange: settle, promote, recover and lease a batch; renew and release leases.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -211,7 +212,7 @@ impl Store {
         read_exchanged(reply, exchange.nonce)
     }
 
-    /// Reads the envelopes of `leases`, and the bodies that they share. `None` where a key is
+    /// Reads the envelopes of `leases`, and each body that they share once. `None` where a key is
     /// missing. Safe to repeat.
     pub async fn envelopes(
         &self,
@@ -221,27 +222,29 @@ impl Store {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
+        let mut bodies: Vec<&str> = leases
+            .iter()
+            .filter_map(|l| l.body_key.as_deref())
+            .collect();
+        bodies.sort_unstable();
+        bodies.dedup();
+        let ids = leases.iter().map(|lease| lease.id.as_str());
         let mut words = vec![Bytes::from_static(b"MGET")];
-        for lease in leases {
-            words.push(self.keys.envelope(shard, lease.id.as_str()));
-            words.extend(
-                lease
-                    .body_key
-                    .as_deref()
-                    .map(|key| self.keys.envelope(shard, key)),
-            );
-        }
+        words.extend(
+            ids.chain(bodies.iter().copied())
+                .map(|id| self.keys.envelope(shard, id)),
+        );
         let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
-        let mut found = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let own = bytes(reader.next()?);
-            let shared = match lease.body_key {
-                Some(_) => bytes(reader.next()?),
-                None => None,
-            };
-            found.push((own, shared));
+        let mut own = Vec::with_capacity(leases.len());
+        for _ in leases {
+            own.push(bytes(reader.next()?));
         }
-        Ok(found)
+        let mut found = BTreeMap::new();
+        for key in bodies {
+            found.insert(key, bytes(reader.next()?));
+        }
+        let of_body = |lease: &Lease| found.get(lease.body_key.as_deref()?).cloned().flatten();
+        Ok(own.into_iter().zip(leases.iter().map(of_body)).collect())
     }
 
     /// Extends leases that are still held, even expired ones that nobody recovered. Safe to repeat.

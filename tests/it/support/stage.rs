@@ -37,8 +37,12 @@ pub(crate) const QUICK: &str = "20";
 pub(crate) struct Stage {
     pub(crate) store: Store,
     pub(crate) publisher: Publisher,
-    /// The server, when the store is on one.
+    /// What the store is on, for looking behind it.
+    pub(crate) host: Arc<dyn Host>,
+    /// The server, when the store is on one of the test's own.
     pub(crate) redis: Option<RedisServer>,
+    /// Where workers connect to; `None` on the embedded host.
+    url: Option<String>,
     /// In front of the embedded host.
     pub(crate) faults: Option<Arc<FaultyHost>>,
     /// Variables that header templates see.
@@ -73,22 +77,31 @@ impl Stage {
 
     /// On `server`, with this many shards.
     pub(crate) async fn on_server(server: RedisServer, lease: Duration, shards: u16) -> Self {
-        let host = connect(&server.url());
-        let mut stage = Self::on(host, lease, shards);
+        let mut stage = Self::on_url(&server.url(), lease, shards);
         stage.redis = Some(server);
         stage
     }
 
-    fn on(host: Arc<dyn Host>, lease: Duration, shards: u16) -> Self {
+    /// On the servers of `url`.
+    pub(crate) fn on_url(url: &str, lease: Duration, shards: u16) -> Self {
+        let mut stage = Self::on(connect(url), lease, shards);
+        stage.url = Some(url.to_owned());
+        stage
+    }
+
+    /// On `host`, which its workers use too.
+    pub(crate) fn on(host: Arc<dyn Host>, lease: Duration, shards: u16) -> Self {
         let shards = Shards::new(shards).unwrap();
-        let store = Store::new(host, "hs", shards, lease, Retention::default());
+        let store = Store::new(Arc::clone(&host), "hs", shards, lease, Retention::default());
         let clock = Arc::new(SystemClock::new());
         let publisher = Publisher::new(store.clone(), clock, Arc::new(SystemRandom));
         let secret = WebhookSecret::parse("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX").unwrap();
         Self {
             store,
             publisher,
+            host,
             redis: None,
+            url: None,
             faults: None,
             environment: Arc::new(BTreeMap::<String, String>::new()),
             name_server: ([127, 0, 0, 1], 9).into(),
@@ -106,7 +119,7 @@ impl Stage {
 
     /// Which host this is, for messages.
     pub(crate) fn name(&self) -> &'static str {
-        if self.redis.is_some() {
+        if self.url.is_some() {
             "redis"
         } else {
             "embedded"
@@ -115,9 +128,9 @@ impl Stage {
 
     /// What a worker on this stage is made of. On a server it has connections of its own.
     pub(crate) fn parts(&self) -> WorkerParts {
-        let store = match &self.redis {
-            Some(server) => {
-                let host = connect(&server.url());
+        let store = match &self.url {
+            Some(url) => {
+                let host = connect(url);
                 Store::new(
                     host,
                     "hs",

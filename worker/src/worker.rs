@@ -40,7 +40,7 @@ pub(crate) enum Phase {
 }
 
 /// One worker's parts.
-pub(crate) struct Shared {
+pub(crate) struct Worker {
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
@@ -68,7 +68,7 @@ pub(crate) struct Desk {
     pub(crate) is_in_touch: AtomicBool,
 }
 
-impl Shared {
+impl Worker {
     /// Puts the parts of a worker together.
     pub(crate) fn new(parts: WorkerParts, phase: watch::Sender<Phase>) -> Self {
         let WorkerParts {
