@@ -1,4 +1,4 @@
-//! The public credentials of QStash's development server. They protect nothing.
+//! The public credentials of `QStash`'s development server. They protect nothing.
 
 use hookstash_shared::config::Settings;
 use hookstash_shared::signing::SigningKeys;

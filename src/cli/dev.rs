@@ -29,6 +29,7 @@ const PORT: u16 = 8080;
 ///
 /// Destinations on your own machine and network are allowed. It listens on loopback only. Without
 /// --redis-url the store is in memory and everything is lost on exit.
+#[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(after_long_help = after_help("\
 Examples:
@@ -69,7 +70,7 @@ impl Dev {
             observer: None,
         };
         super::run(&app, plan, |address| {
-            println!("{}", lines.text(address.unwrap_or(listen)))
+            println!("{}", lines.text(address.unwrap_or(listen)));
         })
         .await
     }

@@ -24,6 +24,7 @@ use crate::lifecycle::{self, Ended, Plan, Shutdown};
 use failure::Failure;
 
 /// Durable, signed delivery of webhooks, with a front door that speaks the QStash v2 protocol.
+#[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Parser)]
 #[command(
     name = "hookstash",

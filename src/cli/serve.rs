@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
+use hookstash_shared::signing::SigningKeys;
 
 use super::failure::Failure;
 use super::setting_flags::{SettingFlags, after_help};
@@ -68,11 +69,11 @@ pub(super) async fn run(
         patience: Patience::Endless,
         observer: None,
     };
-    let announce = |address: Option<std::net::SocketAddr>| match address {
-        Some(address) => tracing::info!(%address, ?role, "ready"),
-        None => tracing::info!(?role, "ready"),
-    };
-    super::run(&app, plan, announce).await
+    super::run(&app, plan, |address| {
+        let address = address.map(tracing::field::display);
+        tracing::info!(address, ?role, "ready");
+    })
+    .await
 }
 
 fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
@@ -88,11 +89,8 @@ fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
 }
 
 fn warn_of_public_keys(settings: &Settings) {
-    if settings
-        .signing_keys
-        .as_ref()
-        .is_some_and(|keys| keys.are_development())
-    {
+    let keys = settings.signing_keys.as_ref();
+    if keys.is_some_and(SigningKeys::are_development) {
         tracing::warn!(
             "the signing keys are the public ones of the development mode: anybody can sign with \
              them"

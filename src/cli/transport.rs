@@ -19,7 +19,7 @@ use super::paint::harmless;
 /// Where a server is looked for when nobody says.
 const URL: &str = "http://127.0.0.1:8080";
 /// One call; a page of large dead letters takes a while.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// Most bytes of an answer: a page of the API ends after 16 MiB and one more message, in JSON.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 

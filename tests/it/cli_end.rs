@@ -7,7 +7,7 @@ use crate::support::receiver::{Answer, Receiver};
 use crate::support::redis::RedisServer;
 
 const SLOW: Duration = Duration::from_secs(2);
-const FOREVER: Duration = Duration::from_secs(60);
+const FOREVER: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn the_first_signal_lets_running_deliveries_end_and_exits_with_zero() {

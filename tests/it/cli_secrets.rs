@@ -92,7 +92,9 @@ fn flatten(value: &redis::Value, into: &mut Vec<u8>) {
     match value {
         redis::Value::BulkString(bytes) => into.extend(bytes),
         redis::Value::Array(values) | redis::Value::Set(values) => {
-            values.iter().for_each(|value| flatten(value, into));
+            for value in values {
+                flatten(value, into);
+            }
         }
         redis::Value::Map(pairs) => pairs.iter().for_each(|(key, value)| {
             flatten(key, into);

@@ -42,13 +42,13 @@ async fn dev_prints_the_lines_to_paste_and_serves_what_they_say() {
     let receiver = Receiver::always(Answer::ok());
     let url = receiver.url("/hook?a=1");
     program.publish(&url, &[], "wörld 🚀").await;
-    let received = receiver.wait_for(1, SOON).await.remove(0);
-    assert_eq!(received.text(), "wörld 🚀");
+    let requests = receiver.wait_for(1, SOON).await.remove(0);
+    assert_eq!(requests.text(), "wörld 🚀");
     let keys = SigningKeys::from_settings(Some(&keys[0]), Some(&keys[1])).unwrap();
     let verifier = Verifier::new(keys.as_ref(), None, Duration::ZERO);
-    let signature = received.header("Upstash-Signature").expect("a signature");
+    let signature = requests.header("Upstash-Signature").expect("a signature");
     verifier
-        .verify_qstash(signature, &received.body, Some(&url), now_s())
+        .verify_qstash(signature, &requests.body, Some(&url), now_s())
         .expect("verified");
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::program::{Program, SOON};
-use crate::support::receiver::{Answer, Receiver};
+use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis::RedisServer;
 
 /// Publishes at one time; each is followed by a kill somewhere between two of them.
@@ -29,13 +29,13 @@ async fn survives(kill: impl Fn(&mut RedisServer, &mut Program)) {
         drop(front);
 
         let _server = Program::serve(&redis, &[]).await;
-        let received = receiver.wait_for((round + 1) * CALLERS, SOON).await;
-        let delivered = received
+        let requests = receiver.wait_for((round + 1) * CALLERS, SOON).await;
+        let delivered = requests
             .iter()
             .map(|one| one.header("Upstash-Message-Id").expect("an id"));
         let delivered: BTreeSet<String> = delivered.map(str::to_owned).collect();
         assert!(ids.is_subset(&delivered), "round {round}");
-        let texts: BTreeSet<&str> = received.iter().map(|one| one.text()).collect();
+        let texts: BTreeSet<&str> = requests.iter().map(Received::text).collect();
         assert!(
             bodies.iter().all(|body| texts.contains(&**body)),
             "round {round}"
@@ -99,9 +99,9 @@ async fn publishing_through_a_kill_of_redis_loses_nothing_that_was_accepted() {
     );
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
-        let received = receiver.received();
+        let requests = receiver.received();
         let delivered: BTreeSet<String> =
-            received.iter().map(|one| one.text().to_owned()).collect();
+            requests.iter().map(|one| one.text().to_owned()).collect();
         let missing: Vec<&String> = accepted.difference(&delivered).collect();
         if missing.is_empty() {
             break;

@@ -45,8 +45,8 @@ async fn a_full_store_answers_503_and_drains_on_every_supported_redis() {
 
         // Workers that start on a full store empty it, also what fails for good.
         let _worker = Program::worker(&redis, &[("HOOKSTASH_DELIVERED_GRACE", "15s")]).await;
-        let received = receiver.wait_for(accepted.len(), SOON).await;
-        let ids = received
+        let requests = receiver.wait_for(accepted.len(), SOON).await;
+        let ids = requests
             .iter()
             .map(|one| one.header("Upstash-Message-Id").unwrap().to_owned());
         assert_eq!(

@@ -9,9 +9,9 @@ use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis::RedisServer;
 
 /// Deliveries by message id.
-fn by_id(received: &[Received]) -> BTreeMap<String, usize> {
+fn by_id(requests: &[Received]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for one in received {
+    for one in requests {
         let id = one.header("Upstash-Message-Id").expect("an id").to_owned();
         *counts.entry(id).or_default() += 1;
     }
@@ -44,11 +44,11 @@ async fn what_a_killed_worker_held_is_delivered_by_another() {
     is_fast.store(true, std::sync::atomic::Ordering::SeqCst);
     let _other = Program::worker(&redis, &[]).await;
 
-    let received = receiver.wait_for(2 * MESSAGES, SOON).await;
-    let counts = by_id(&received);
+    let requests = receiver.wait_for(2 * MESSAGES, SOON).await;
+    let counts = by_id(&requests);
     assert_eq!(counts.len(), MESSAGES);
     assert!(counts.values().all(|count| *count == 2), "{counts:?}");
-    let retried = received
+    let retried = requests
         .iter()
         .all(|one| one.header("Upstash-Retried") == Some("0"));
     assert!(retried, "a lost worker is no failure of the destination");
@@ -132,13 +132,13 @@ async fn two_servers_and_two_workers_deliver_ten_thousand_once_each() {
         }
     });
     futures::future::join_all(calls).await;
-    let received = receiver.wait_for(MESSAGES, Duration::from_secs(120)).await;
+    let requests = receiver.wait_for(MESSAGES, Duration::from_mins(2)).await;
     receiver
         .expect_no_more_than(MESSAGES, Duration::from_secs(3))
         .await;
-    let counts = by_id(&received);
+    let counts = by_id(&requests);
     assert_eq!(counts.len(), MESSAGES, "each id once");
-    let bodies: std::collections::BTreeSet<&str> = received.iter().map(|one| one.text()).collect();
+    let bodies: std::collections::BTreeSet<&str> = requests.iter().map(Received::text).collect();
     assert_eq!(bodies.len(), MESSAGES, "each body once");
     assert_eq!(fronts[0].dead().await, Vec::<String>::new());
 }

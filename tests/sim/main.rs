@@ -1,5 +1,7 @@
 //! Seeded simulation of the store's scripts: the laws hold after every step of every seed.
 
+mod bench;
+mod hazards;
 mod laws;
 mod observer;
 mod repairs;

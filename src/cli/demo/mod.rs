@@ -179,7 +179,7 @@ impl Stage {
             let Ok(Some(report)) = timeout_at(deadline, self.attempts.recv()).await else {
                 break;
             };
-            let seen = self.receiver.seen(&report.id.to_string(), report.retried);
+            let seen = self.receiver.seen(report.id.as_ref(), report.retried);
             story.attempt(&report, seen);
             reports.push(report);
         }
@@ -234,7 +234,7 @@ impl Stage {
         let is_as_told = |event: &Event, id: &String| {
             let own: Vec<_> = attempts
                 .iter()
-                .filter(|report| report.id.to_string() == *id)
+                .filter(|report| report.id.as_ref() == id)
                 .collect();
             let last = own.last().map(|report| report.outcome);
             let ended_well = match event.behaviour {
@@ -263,7 +263,7 @@ impl Stage {
         );
         let expected = attempts.len() + again.len();
         let seen = self.receiver.all();
-        let verified = seen.iter().filter(|seen| seen.is_verified()).count();
+        let verified = seen.iter().filter(|seen| seen.is_verified).count();
         story.promise(
             format!(
                 "{verified} of {expected} requests carried two good signatures (QStash and \

@@ -79,7 +79,7 @@ impl Story {
             Outcome::Dead { .. } => self.paint.bad(&format!("{:<18}", "dead letter")),
         };
         let signatures = match seen {
-            Some(seen) if seen.is_verified() => self.paint.good("both signatures verified"),
+            Some(seen) if seen.is_verified => self.paint.good("both signatures verified"),
             Some(_) => self.paint.bad("A SIGNATURE DOES NOT VERIFY"),
             None => self.paint.bad("never reached the receiver"),
         };

@@ -58,7 +58,7 @@ fn json(letters: &[Box<RawValue>]) -> String {
 }
 
 fn rows(letters: &[Box<RawValue>]) -> Result<String, Failure> {
-    let row = |raw: &Box<RawValue>| {
+    let row = |raw: &RawValue| {
         let letter = Letter::read(raw)?;
         let cause = letter.cause();
         Ok(vec![
@@ -69,7 +69,10 @@ fn rows(letters: &[Box<RawValue>]) -> Result<String, Failure> {
             letter.url,
         ])
     };
-    let rows: Vec<Vec<String>> = letters.iter().map(row).collect::<Result<_, Failure>>()?;
+    let rows: Vec<Vec<String>> = letters
+        .iter()
+        .map(|raw| row(raw))
+        .collect::<Result<_, Failure>>()?;
     Ok(table::table(
         &["ID", "DIED", "CAUSE", "METHOD", "URL"],
         &rows,

@@ -23,6 +23,7 @@ use super::transport::Server;
 /// Talks to a running server over HTTP: --url, else QSTASH_URL, else http://127.0.0.1:8080. The
 /// token comes from QSTASH_TOKEN; on this machine it may be missing, then it is that of
 /// `hookstash dev`.
+#[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(
     arg_required_else_help = true,
@@ -52,8 +53,12 @@ enum Command {
 /// Where the server is, and how to print.
 #[derive(Args)]
 struct Common {
-    /// The server [env: QSTASH_URL] [default: http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
+    /// The server
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The server [env: QSTASH_URL] [default: http://127.0.0.1:8080]"
+    )]
     url: Option<String>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t = Output::Table)]

@@ -1,5 +1,7 @@
 //! A plain table: columns as wide as their widest cell.
 
+use std::fmt::Write as _;
+
 use crate::cli::paint::harmless;
 
 /// Two blanks between columns.
@@ -21,9 +23,10 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
-        let line: String = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
+        let mut line = String::new();
+        for (cell, width) in cells {
+            let _ = write!(line, "{cell:<width$}");
+        }
         line.trim_end().to_owned()
     };
     cells.iter().map(line).collect::<Vec<_>>().join("\n")
