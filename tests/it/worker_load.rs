@@ -11,7 +11,7 @@ use crate::support::stage::{SOON, Stage, message};
 #[tokio::test]
 async fn twenty_thousand_messages_due_at_one_moment_drain() {
     const COUNT: usize = 20_000;
-    let mut stage = Stage::redis(Duration::from_secs(15)).await;
+    let mut stage = Stage::redis(Duration::from_secs(15));
     stage.settings.slots = 256;
     let receiver = Receiver::start();
     let server = stage.redis.as_ref().unwrap();
@@ -59,7 +59,7 @@ async fn p99(stage: &Stage, receiver: &Receiver) -> Duration {
 #[tokio::test]
 async fn o01_a_destination_that_hangs_with_thousands_queued_delays_no_other() {
     const QUEUED: usize = 5_000;
-    let mut stage = Stage::redis(Duration::from_secs(15)).await;
+    let mut stage = Stage::redis(Duration::from_secs(15));
     stage.settings.slots = 512;
     let (hanging, fast) = (Receiver::always(Answer::hang()), Receiver::start());
     let worker = stage.work();
@@ -88,7 +88,7 @@ async fn o01_a_destination_that_hangs_with_thousands_queued_delays_no_other() {
 #[tokio::test]
 async fn a_burst_of_large_bodies_stays_within_the_budget() {
     const COUNT: usize = 60;
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.settings.body_budget_bytes = 1 << 20;
         let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(50)));
         let body = vec![b'x'; 400_000];

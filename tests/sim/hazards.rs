@@ -14,7 +14,7 @@ use super::bench::{Bench, NOW_MS, host_lane, queue, success};
 use super::view::{View, block_on};
 use super::world::PREFIX;
 
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 fn flow() -> Lane {
     Lane::flow(b"k").expect("a flow key")
@@ -89,7 +89,7 @@ fn a_recount_does_not_forget_a_message_that_began_to_hold_during_the_walk() {
         let mut walk = AuditWalk::default();
         block_on(bench.store.audit(Shard::default(), 0, &mut walk)).expect("a page");
         let leases = bench.exchange(&[], 5).leases;
-        bench.exchange(&[retry(&leases[0], Duration::from_secs(60))], 0);
+        bench.exchange(&[retry(&leases[0], Duration::from_mins(1))], 0);
         let changed = bench.store.recount(Shard::default(), &walk, &mut previous);
         assert_eq!(block_on(changed), Ok(0));
         nothing_broken(&bench);
@@ -155,7 +155,7 @@ fn a_late_repeat_does_not_take_a_body_that_a_callback_still_names() {
         host: "a.test".to_owned(),
         retries: 1,
         size: 16,
-        delay: Duration::from_secs(3600),
+        delay: Duration::from_hours(1),
         event: Bytes::new(),
     };
     bench.exchange(
@@ -258,7 +258,7 @@ fn records_of_a_large_deleted_queue_do_not_pile_up() {
     }
     block_on(bench.store.delete_queue(Shard::default(), &queue())).expect("delete");
     while block_on(bench.store.sweep_trash(Shard::default(), 256)).expect("sweep") > 0 {}
-    bench.clock.advance(Duration::from_secs(60));
+    bench.clock.advance(Duration::from_mins(1));
     let mut calls = 0;
     while bench.exchange(&[], 8).more {
         calls += 1;

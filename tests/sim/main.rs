@@ -1,5 +1,11 @@
 //! Seeded simulation of the store's scripts: the laws hold after every step of every seed.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod bench;
 mod hazards;
 mod laws;

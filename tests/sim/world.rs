@@ -14,7 +14,7 @@ use hookstash_shared::store::embedded::{EmbeddedHost, Keyspace};
 use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::{
     Accepted, AuditWalk, Child, Completion, Enqueue, Exchange, Exchanged, Held, LOST_MAX,
-    LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick,
+    LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick, Ticked,
 };
 use hookstash_worker::contact::Contact;
 use hookstash_worker::fairness::fair;
@@ -114,6 +114,10 @@ struct Snapshot {
     completions: BTreeMap<String, Bytes>,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fault that is on or off"
+)]
 pub struct World {
     random: SeededRandom,
     clock: Arc<ManualClock>,
@@ -786,7 +790,6 @@ impl World {
             delay: Duration::ZERO,
             event: Bytes::new(),
         };
-        use hookstash_shared::store::Ticked;
         match block_on(self.store.tick_schedule(shard(), &tick)) {
             Ok(Ticked::Fired) => {
                 self.note(&format!("tick {}", tick.id));
@@ -1003,7 +1006,7 @@ impl World {
                 self.broken.push(format!("accepted and lost: {id}"));
             }
         }
-        self.clock.advance(Duration::from_secs(31 * 86_400));
+        self.clock.advance(Duration::from_hours(31 * 24));
         for _ in 0..60 {
             self.clock.advance(Duration::from_secs(1));
             self.exchange_surely(0);

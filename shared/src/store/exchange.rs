@@ -224,28 +224,30 @@ impl Store {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let mut names: Vec<&str> = leases.iter().map(|lease| lease.id.as_str()).collect();
-        let shared: BTreeSet<&str> = leases
+        let body_keys: BTreeSet<&str> = leases
             .iter()
             .filter_map(|lease| lease.body_key.as_deref())
             .collect();
-        names.extend(&shared);
-        let mut words = vec![Bytes::from_static(b"MGET")];
-        words.extend(names.iter().map(|name| self.keys.envelope(shard, name)));
-        let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
-        let mut own = Vec::with_capacity(leases.len());
+        let mut mget = vec![Bytes::from_static(b"MGET")];
+        let own = leases.iter().map(|lease| lease.id.as_str());
+        mget.extend(
+            own.chain(body_keys.iter().copied())
+                .map(|name| self.keys.envelope(shard, name)),
+        );
+        let mut found = Reader::new(self.run_one(Step::Command(mget)).await?, "envelopes")?;
+        let mut envelopes = Vec::with_capacity(leases.len());
         for _ in leases {
-            own.push(bytes(reader.next()?));
+            envelopes.push(bytes(found.next()?));
         }
         let mut bodies = BTreeMap::new();
-        for name in shared {
-            bodies.insert(name, bytes(reader.next()?));
+        for name in body_keys {
+            bodies.insert(name, bytes(found.next()?));
         }
         let body = |lease: &Lease| bodies.get(lease.body_key.as_deref()?).cloned().flatten();
         Ok(leases
             .iter()
-            .zip(own)
-            .map(|(lease, own)| (own, body(lease)))
+            .zip(envelopes)
+            .map(|(lease, envelope)| (envelope, body(lease)))
             .collect())
     }
 
