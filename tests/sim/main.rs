@@ -16,7 +16,7 @@ mod world;
 
 use world::World;
 
-const STEPS: usize = 150;
+const STEPS: usize = 120;
 const SEEDS: u64 = 1000;
 const TRACE_SHOWN: usize = 25;
 

@@ -890,7 +890,7 @@ impl World {
     }
 
     fn keep_snapshot(&mut self) {
-        if !self.may_fail_over || !self.chance(20) {
+        if !self.may_fail_over || !self.chance(6) {
             return;
         }
         if self.snapshots.len() == SNAPSHOTS_MAX {
