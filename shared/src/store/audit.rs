@@ -151,10 +151,15 @@ impl Store {
         Ok(changed)
     }
 
-    /// Whether the store answers, and takes writes.
+    /// Whether every shard answers and takes new messages: a write that creates nothing, and that a
+    /// full, read-only or failing store refuses.
     pub async fn ping(&self) -> Result<(), HostError> {
-        let key = self.keys.of_shard(Shard::default(), "nil");
-        self.run_one(command([b"HDEL", &key, b"x"])).await.map(drop)
+        for shard in self.shards.iter() {
+            let key = self.keys.of_shard(shard, "nil");
+            self.run_one(command([b"SETRANGE", &key, b"0", b""]))
+                .await?;
+        }
+        Ok(())
     }
 
     /// The number of shards this deployment was started with; records `shards` if it is new. A
