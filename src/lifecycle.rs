@@ -137,52 +137,46 @@ pub async fn start(
     let readiness = Readiness::new();
     readiness.block("store", "it has not been reached yet");
     let door = Door::default();
-    let listener = match plan.listen {
-        Some(address) => Some(listen(address).await?),
-        None => None,
+    let mut running = Running {
+        readiness: readiness.clone(),
+        shutdown: shutdown.clone(),
+        address: None,
+        door: None,
+        worker: None,
+        drain: app.settings().drain,
     };
-    let address = listener
-        .as_ref()
-        .and_then(|listener| listener.local_addr().ok());
-    let serving = listener.map(|listener| serve(listener, &door, &readiness, shutdown));
-    let opened = open(app, plan.patience, shutdown).await?;
-    let Some(stores) = opened else {
+    if let Some(address) = plan.listen {
+        let listener = listen(address).await?;
+        running.address = listener.local_addr().ok();
+        running.door = Some(serve(listener, &door, &readiness, shutdown));
+    }
+    let Some(stores) = open(app, plan.patience, shutdown).await? else {
         return Ok(None);
     };
     readiness.clear("store");
-    if stores.is_disagreed {
-        tracing::error!(
-            told = stores.worker.shards().count(),
-            is = stores.api.shards().count(),
-            "HOOKSTASH_SHARDS is not the number of shards that the store was made with: this \
-             process delivers nothing"
-        );
-        readiness.block("shards", "HOOKSTASH_SHARDS is not the store's own number");
+    note_disagreement(&stores, &readiness);
+    if plan.role != Role::Api {
+        running.worker = Some(work(app, stores.worker, plan.observer, &readiness)?);
     }
-    let worker = match plan.role {
-        Role::Api => None,
-        Role::Worker | Role::Both => {
-            Some(work(app, stores.worker.clone(), plan.observer, &readiness)?)
-        }
-    };
     if plan.role != Role::Worker {
         let token = app.settings().require_token()?.clone();
-        door.open(api::router(app.api_state(
-            stores.api,
-            token,
-            readiness.clone(),
-        )));
+        door.open(api::router(app.api_state(stores.api, token, readiness)));
     }
-    let drain = app.settings().drain;
-    let shutdown = shutdown.clone();
-    Ok(Some(Running {
-        readiness,
-        shutdown,
-        address,
-        door: serving,
-        worker,
-        drain,
-    }))
+    Ok(Some(running))
+}
+
+/// A process that was told another number of shards than the store has is not ready.
+fn note_disagreement(stores: &Stores, readiness: &Readiness) {
+    if !stores.is_disagreed {
+        return;
+    }
+    tracing::error!(
+        told = stores.worker.shards().count(),
+        is = stores.api.shards().count(),
+        "HOOKSTASH_SHARDS is not the number of shards that the store was made with: this process \
+         delivers nothing"
+    );
+    readiness.block("shards", "HOOKSTASH_SHARDS is not the store's own number");
 }
 
 impl Running {

@@ -14,6 +14,7 @@ use secrecy::ExposeSecret as _;
 
 use super::credentials;
 use super::failure::Failure;
+use super::out::say;
 use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
 use crate::lifecycle::{Patience, Plan, Role};
@@ -70,7 +71,7 @@ impl Dev {
             observer: None,
         };
         super::run(&app, plan, |address| {
-            println!("{}", lines.text(address.unwrap_or(listen)));
+            say(lines.text(address.unwrap_or(listen)));
         })
         .await
     }

@@ -6,6 +6,7 @@ mod demo;
 mod dev;
 mod dlq;
 mod failure;
+mod out;
 mod paint;
 mod serve;
 mod setting_flags;
@@ -108,4 +109,14 @@ async fn run(
         Ended::Finished => ExitCode::SUCCESS,
         Ended::Cut => failure::CUT.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
 }

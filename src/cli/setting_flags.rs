@@ -102,3 +102,62 @@ fn value_name(kind: Kind) -> String {
         Kind::Size(..) => "SIZE".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(after_long_help = after_help("Examples:"))]
+    struct Program {
+        #[command(flatten)]
+        settings: SettingFlags,
+    }
+
+    #[test]
+    fn every_setting_is_a_flag_or_a_secret_and_the_long_help_names_it() {
+        use clap::CommandFactory as _;
+        let mut command = Program::command();
+        command.clone().debug_assert();
+        let help = command.render_long_help().to_string();
+        for setting in SETTINGS {
+            assert!(help.contains(setting.name()), "{}", setting.name());
+            match setting.flag() {
+                Some(flag) => assert!(help.contains(&format!("{flag} <")), "{flag}"),
+                None => assert_eq!(setting.kind, Kind::Secret),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        let program = Program::try_parse_from(["x", "--slots", "7", "--lease=20s"]).unwrap();
+        let environment = [("HOOKSTASH_SLOTS", "8"), ("HOOKSTASH_BATCH", "9")];
+        let environment: BTreeMap<String, String> = environment
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let settings = program.settings.read(&environment).unwrap();
+        assert_eq!((settings.slots, settings.batch), (7, 9));
+        assert_eq!(settings.lease.as_secs(), 20);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_named_and_its_value_is_not_repeated() {
+        for (args, name) in [
+            (["x", "--slots", "-5"], "--slots"),
+            (["x", "--lease", ""], "--lease"),
+            (["x", "--redis-url", "canary"], "--redis-url"),
+        ] {
+            let flags = Program::try_parse_from(args).unwrap().settings;
+            let error = flags.read(&BTreeMap::new()).unwrap_err().to_string();
+            assert!(
+                error.starts_with(name) && !error.contains("canary"),
+                "{error}"
+            );
+        }
+    }
+}

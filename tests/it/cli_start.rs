@@ -1,6 +1,7 @@
 //! Starting the program: what it prints, what it refuses, and how it says so.
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::Duration;
 
 use hookstash_shared::signing::{Receiver as Verifier, SigningKeys};
@@ -143,6 +144,15 @@ async fn the_demo_keeps_every_promise() {
     }
     assert!(!finished.stdout.contains('✗') && !finished.stdout.contains("NOT VERIFY"));
     assert_eq!(finished.stderr, "");
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_is_no_failure() {
+    let program = env!("CARGO_BIN_EXE_hookstash");
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" demo | head -n 1", program]);
+    let output = command.output().expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
+use super::out::say;
 use super::paint::Paint;
 use super::transport::Server;
 use crate::app::{App, Egress};
@@ -327,7 +328,7 @@ fn headers(event: &Event) -> HeaderMap {
 
 fn what_next(story: &Story) {
     story.title("Where to look next");
-    println!("  hookstash dev            the same for your application: paste the lines it prints");
-    println!("  hookstash dlq --help     read, redrive and delete dead letters");
-    println!("  hookstash serve --help   production, on Redis");
+    say("  hookstash dev            the same for your application: paste the lines it prints");
+    say("  hookstash dlq --help     read, redrive and delete dead letters");
+    say("  hookstash serve --help   production, on Redis");
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::events::Event;
 use super::receiver::Seen;
+use crate::cli::out::say;
 use crate::cli::paint::Paint;
 
 /// Prints lines; remembers what was promised and whether it came true.
@@ -37,12 +38,12 @@ impl Story {
 
     /// A paragraph's title.
     pub(super) fn title(&self, text: &str) {
-        println!("\n{}", self.paint.strong(text));
+        say(format_args!("\n{}", self.paint.strong(text)));
     }
 
     /// A line of a name and a text.
     pub(super) fn line(name: &str, text: &str) {
-        println!("  {name:<18} {text}");
+        say(format_args!("  {name:<18} {text}"));
     }
 
     /// An event was accepted as the message `id`.
@@ -85,7 +86,10 @@ impl Story {
         };
         let attempt = report.retried + 1;
         let line = format!("attempt {attempt}  {status:>3}  {outcome} {signatures}");
-        println!("  {:>6.2} s  {name:<18} {line}", self.seconds());
+        say(format_args!(
+            "  {:>6.2} s  {name:<18} {line}",
+            self.seconds()
+        ));
     }
 
     /// Notes a promise and whether it was kept.
@@ -102,14 +106,14 @@ impl Story {
             } else {
                 self.paint.bad("✗")
             };
-            println!("  {mark} {text}");
+            say(format_args!("  {mark} {text}"));
         }
         let kept = self.promises.iter().filter(|(_, is_kept)| *is_kept).count();
         let total = self.promises.len();
         let verdict = format!("{kept} of {total} promises kept in {:.1} s", self.seconds());
         let is_all = kept == total;
         let paint = if is_all { Paint::good } else { Paint::bad };
-        println!("\n{}", paint(self.paint, &verdict));
+        say(format_args!("\n{}", paint(self.paint, &verdict)));
         is_all
     }
 

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::letters::{Letter, Walk};
 use super::{Common, Output, table};
 use crate::cli::failure::Failure;
+use crate::cli::out::say;
 
 /// List dead letters, newest first
 ///
@@ -38,9 +39,9 @@ impl List {
         }
         letters.truncate(self.limit);
         match self.common.output {
-            Output::Json => println!("{}", json(&letters)),
-            Output::Table if letters.is_empty() => println!("The dead-letter queue is empty."),
-            Output::Table => println!("{}", rows(&letters)?),
+            Output::Json => say(json(&letters)),
+            Output::Table if letters.is_empty() => say("The dead-letter queue is empty."),
+            Output::Table => say(rows(&letters)?),
         }
         if has_more {
             eprintln!(

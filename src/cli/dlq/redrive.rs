@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::letters::{Letter, Walk, check_id};
 use super::{Common, Output};
 use crate::cli::failure::Failure;
+use crate::cli::out::say;
 use crate::cli::transport::Server;
 
 /// Calls at one time.
@@ -115,7 +116,7 @@ pub(super) fn conclude(output: Output, verb: &str, done: Vec<Done>) -> Result<Ex
                     let became = new
                         .as_deref()
                         .map_or_else(String::new, |new| format!(" as {new}"));
-                    println!("{verb} {id}{became}");
+                    say(format_args!("{verb} {id}{became}"));
                 }
                 let mut entry = json!({ "dlqId": id });
                 if let (Some(entry), Value::Object(value)) = (entry.as_object_mut(), value) {
@@ -134,9 +135,9 @@ pub(super) fn conclude(output: Output, verb: &str, done: Vec<Done>) -> Result<Ex
         }
     }
     if output == Output::Json {
-        println!("{}", json!({ "messages": shown }));
+        say(json!({ "messages": shown }));
     } else if total == 0 {
-        println!("The dead-letter queue is empty.");
+        say("The dead-letter queue is empty.");
     }
     let failed = failures.len();
     let all_missing = failures.iter().all(Failure::is_not_found);

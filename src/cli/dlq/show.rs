@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::letters::{Letter, check_id};
 use super::{Common, Output, table};
 use crate::cli::failure::Failure;
+use crate::cli::out::say;
 use crate::cli::paint::harmless;
 
 /// Longest text of a body that a table shows, in characters; JSON shows all.
@@ -33,8 +34,8 @@ impl Show {
         let answer = server.ask(Method::GET, &path).await?.success()?;
         let raw: Box<RawValue> = answer.json()?;
         match self.common.output {
-            Output::Json => println!("{raw}"),
-            Output::Table => println!("{}", text(&Letter::read(&raw)?)),
+            Output::Json => say(&raw),
+            Output::Table => say(text(&Letter::read(&raw)?)),
         }
         Ok(ExitCode::SUCCESS)
     }
