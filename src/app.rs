@@ -18,7 +18,7 @@ use hookstash_worker::{Observer, WorkerParts, WorkerSettings};
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::api::{ApiState, Readiness};
+use crate::api::{ApiState, Callers, Readiness};
 
 mod stores;
 
@@ -52,6 +52,7 @@ pub struct App {
     random: Arc<dyn Random>,
     environment: Arc<dyn Environment>,
     egress: EgressPolicy,
+    callers: Callers,
     signer: watch::Sender<Option<Signer>>,
     place: Place,
 }
@@ -81,6 +82,10 @@ impl App {
         };
         Ok(Self {
             egress: egress_policy(&settings, egress)?,
+            callers: match egress {
+                Egress::Production => Callers::Anyone,
+                Egress::Development => Callers::LocalPrograms,
+            },
             signer: watch::Sender::new(signer(&settings)?),
             settings: Arc::new(settings),
             clock,
@@ -132,6 +137,7 @@ impl App {
             egress: self.egress.clone(),
             environment: Arc::clone(&self.environment),
             readiness,
+            callers: self.callers,
         }
     }
 
@@ -172,13 +178,30 @@ impl fmt::Debug for App {
 
 /// A setting without effect would be worse than a refusal.
 fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
-    if settings.publish_replicas == 0 {
-        return Ok(());
+    let unavailable = [
+        (
+            settings.publish_replicas != 0,
+            &names::PUBLISH_REPLICAS,
+            "leave it at 0",
+        ),
+        (
+            settings.data_dir.is_some(),
+            &names::DATA_DIR,
+            "leave it (--data-dir) unset; for messages that survive a restart, give --redis-url",
+        ),
+        (
+            settings.secret_key.is_some(),
+            &names::SECRET_KEY,
+            "leave it unset",
+        ),
+    ];
+    match unavailable.iter().find(|(is_asked, ..)| *is_asked) {
+        None => Ok(()),
+        Some((_, setting, advice)) => Err(ConfigError::Value {
+            name: setting.name().to_owned(),
+            reason: format!("is not available yet: {advice}"),
+        }),
     }
-    Err(ConfigError::Value {
-        name: names::PUBLISH_REPLICAS.name().to_owned(),
-        reason: "is not available yet: leave it at 0".to_owned(),
-    })
 }
 
 fn egress_policy(settings: &Settings, egress: Egress) -> Result<EgressPolicy, ConfigError> {

@@ -47,6 +47,10 @@ impl fmt::Display for MaskedUrl<'_> {
             None => (self.0, ""),
         };
         let (scheme, rest) = match address.split_once("://") {
+            // There the URL standard skips further slashes: what follows is the authority.
+            Some((scheme, rest)) if is_web(scheme) => {
+                (scheme, rest.trim_start_matches(['/', '\\']))
+            }
             Some((scheme, rest)) => (scheme, rest),
             None => ("", address),
         };
@@ -64,6 +68,10 @@ impl fmt::Display for MaskedUrl<'_> {
             None => Ok(()),
         }
     }
+}
+
+fn is_web(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
 impl fmt::Debug for MaskedUrl<'_> {
@@ -96,6 +104,9 @@ mod tests {
             ("redis://:SECRET@h:6379/0", "redis://***@h:6379/0"),
             ("user:SECRET@h", "***@h"),
             ("https://h/mail@x", "https://h/mail@x"),
+            ("https:///user:SECRET@h/p", "https://***@h/p"),
+            ("https://\\user:SECRET@h/p", "https://***@h/p"),
+            ("unix:///run/redis.sock", "unix:///run/redis.sock"),
             ("", ""),
         ] {
             assert_eq!(MaskedUrl(url).to_string(), shown);

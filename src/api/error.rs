@@ -24,6 +24,12 @@ pub(super) enum ApiError {
     /// No token, or another one.
     #[error("unable to authenticate: invalid token")]
     Token,
+    /// A web page asked, and only programs of this machine may.
+    #[error(
+        "`hookstash dev` answers programs of this machine only, not web pages: its credentials are \
+         public. Call it without Origin and Sec-Fetch-Site, as localhost or 127.0.0.1"
+    )]
+    Browser,
     /// The request is wrong; the text names the field at fault.
     #[error("{0}")]
     Invalid(String),
@@ -69,6 +75,7 @@ impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Browser => StatusCode::FORBIDDEN,
             Self::Invalid(_) | Self::BodyRead => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::Path(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,

@@ -6,6 +6,7 @@
 mod auth;
 mod base_path;
 mod body;
+mod callers;
 mod canonical;
 mod destination;
 mod dlq;
@@ -40,6 +41,7 @@ use tower::Layer as _;
 use body::BodyBudget;
 use error::ApiError;
 
+pub use callers::Callers;
 pub use health::Readiness;
 pub use serve::serve;
 
@@ -66,6 +68,8 @@ pub struct ApiState {
     pub environment: Arc<dyn Environment>,
     /// What other parts of the process say about their readiness.
     pub readiness: Readiness,
+    /// Who may call.
+    pub callers: Callers,
 }
 
 /// The state of one router.
@@ -107,6 +111,10 @@ pub fn router(state: ApiState) -> Router {
         .route("/readyz", get(health::readyz))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(protocol)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            callers::check,
+        ))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&shared),
             trace::record,

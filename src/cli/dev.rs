@@ -28,8 +28,9 @@ const PORT: u16 = 8080;
 /// lines it prints into your application's environment. An SDK with devMode (QSTASH_DEV=1) finds
 /// it on port 8080 by itself.
 ///
-/// Destinations on your own machine and network are allowed. It listens on loopback only. Without
-/// --redis-url the store is in memory and everything is lost on exit.
+/// Destinations on your own machine and network are allowed. It listens on loopback only and answers
+/// no web page. Without --redis-url the store is in memory and everything is lost on exit; REDIS_URL
+/// is not looked at.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(after_long_help = after_help("\
@@ -58,9 +59,8 @@ impl Dev {
             let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             self.settings.set(&names::LISTEN, address.to_string());
         }
-        let given = self.settings.read(&*environment)?;
+        let given = self.settings.read(&OwnRedis(Arc::clone(&environment)))?;
         let listen = listen(&given)?;
-        refuse_data_dir(&given)?;
         super::start_log(&given)?;
         let lines = Lines::of(&given);
         let app = App::new(credentials::fill(given), environment, Egress::Development)?;
@@ -77,6 +77,25 @@ impl Dev {
     }
 }
 
+/// The usual name of an application's own Redis.
+const USUAL_REDIS: &str = "REDIS_URL";
+
+/// The environment without the usual name of an application's Redis: it may be one that real
+/// workers serve, and `dev` must not take their messages by accident.
+struct OwnRedis(Arc<dyn Environment>);
+
+impl Environment for OwnRedis {
+    fn get(&self, name: &str) -> Option<String> {
+        (name != USUAL_REDIS).then(|| self.0.get(name)).flatten()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names = self.0.names();
+        names.retain(|name| name != USUAL_REDIS);
+        names
+    }
+}
+
 /// Loopback only, because anybody knows the credentials.
 fn listen(settings: &Settings) -> Result<SocketAddr, Failure> {
     let usual = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
@@ -89,16 +108,6 @@ fn listen(settings: &Settings) -> Result<SocketAddr, Failure> {
         "Give --port, or an address such as 127.0.0.1:8080 in --listen or HOOKSTASH_LISTEN.\n\
          To be reached from elsewhere, use `hookstash serve` with a QSTASH_TOKEN of your own.",
     ))
-}
-
-fn refuse_data_dir(settings: &Settings) -> Result<(), Failure> {
-    if settings.data_dir.is_none() {
-        return Ok(());
-    }
-    let text = "--data-dir (HOOKSTASH_DATA_DIR) is not available yet: the embedded store keeps \
-                everything in memory";
-    let advice = "For messages that survive a restart, give --redis-url.";
-    Err(Failure::usage(text).advise(advice))
 }
 
 /// What is printed when it is ready.

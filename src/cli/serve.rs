@@ -7,7 +7,9 @@ use clap::Args;
 use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
 use hookstash_shared::signing::SigningKeys;
+use secrecy::ExposeSecret as _;
 
+use super::credentials;
 use super::failure::Failure;
 use super::setting_flags::{SettingFlags, after_help};
 use crate::app::{App, Egress};
@@ -31,9 +33,9 @@ Examples:
   QSTASH_TOKEN=... hookstash serve --redis-url redis://localhost:6379
 
   # Signed deliveries, through TLS, more at once, logs for a collector:
+  export REDIS_URL=rediss://user:password@redis.internal:6380
   export QSTASH_TOKEN=... QSTASH_CURRENT_SIGNING_KEY=... QSTASH_NEXT_SIGNING_KEY=...
-  hookstash serve --redis-url rediss://user:password@redis.internal:6380 \\
-      --slots 1024 --log-format json
+  hookstash serve --slots 1024 --log-format json
 
   # Allow a destination inside your network:
   hookstash serve --egress-allow 'api.internal:3000,10.1.0.0/16'"))]
@@ -78,7 +80,17 @@ pub(super) async fn run(
 
 fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
     if role != Role::Worker {
-        settings.require_token()?;
+        let token = settings.require_token()?;
+        let listen = settings.listen.unwrap_or(LISTEN);
+        let is_public = token.expose_secret() == credentials::DEVELOPMENT_TOKEN;
+        if is_public && !listen.ip().to_canonical().is_loopback() {
+            return Err(ConfigError::Value {
+                name: names::TOKEN.name().to_owned(),
+                reason: "is the public token of the development mode: choose one of your own, or \
+                         listen on loopback"
+                    .to_owned(),
+            });
+        }
     }
     match settings.redis_url {
         Some(_) => Ok(()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hookstash_shared::environment::{Environment, ProcessEnvironment};
 use hookstash_shared::http::{CONNECT_TIMEOUT, EgressPolicy, HttpClient, Request, Trust};
+use hookstash_shared::telemetry::MaskedUrl;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -95,8 +96,10 @@ impl Server {
             .await
             .map_err(|error| self.unreachable().because(&error))?;
         if answer.status == StatusCode::UNAUTHORIZED {
-            return Err(Failure::failed(format!("{} refuses the token", self.base))
-                .advise("Set QSTASH_TOKEN to the token that the server was started with."));
+            return Err(
+                Failure::failed(format!("{} refuses the token", self.shown()))
+                    .advise("Set QSTASH_TOKEN to the token that the server was started with."),
+            );
         }
         Ok(Answer {
             status: answer.status,
@@ -110,8 +113,13 @@ impl Server {
             .await
     }
 
+    /// The server's address as it may be shown: it can hold a password.
+    fn shown(&self) -> String {
+        MaskedUrl(&self.base).to_string()
+    }
+
     fn unreachable(&self) -> Failure {
-        Failure::failed(format!("call {}", self.base)).advise(
+        Failure::failed(format!("call {}", self.shown())).advise(
             "Is the server running? `hookstash dev` starts one; --url or QSTASH_URL says where \
              it is.",
         )

@@ -350,3 +350,80 @@ async fn another_number_of_shards_delivers_nothing_and_is_not_ready() {
     let _worker = Program::worker(&redis, &[]).await;
     receiver.wait_for(1, SOON).await;
 }
+
+#[tokio::test]
+async fn dev_answers_no_web_page_because_its_credentials_are_public() {
+    let program = Program::dev(&[], &[]).await;
+    let keys = format!("{}/v2/keys", program.base);
+    let client = reqwest::Client::new();
+    let ask = || client.get(&keys).bearer_auth(TOKEN);
+    for (name, value) in [
+        ("Origin", "https://evil.example"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Host", "rebound.evil.example"),
+    ] {
+        let refused = ask().header(name, value).send().await.unwrap();
+        assert_eq!(refused.status(), 403, "{name}");
+    }
+    assert_ne!(ask().send().await.unwrap().status(), 403);
+}
+
+#[tokio::test]
+async fn dev_does_not_join_the_redis_that_an_application_uses() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let program = Program::dev(&[], &[("REDIS_URL", &url)]).await;
+    program
+        .process
+        .wait_for_line("EVERYTHING IS LOST", SOON)
+        .await;
+}
+
+#[tokio::test]
+async fn the_public_token_is_refused_where_others_can_reach_it() {
+    let public = "eyJVc2VySUQiOiJkZWZhdWx0VXNlciIsIlBhc3N3b3JkIjoiZGVmYXVsdFBhc3N3b3JkIn0=";
+    for role in ["serve", "api"] {
+        let args = [
+            role,
+            "--redis-url",
+            "redis://127.0.0.1:1",
+            "--listen",
+            "0.0.0.0:0",
+        ];
+        let finished = finish(&args, &[("QSTASH_TOKEN", public)]).await;
+        assert_eq!(finished.code, 2, "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("QSTASH_TOKEN"),
+            "{}",
+            finished.stderr
+        );
+        assert!(!finished.stderr.contains(public));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
+    let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+    for (name, value) in [
+        ("HOOKSTASH_DATA_DIR", "/tmp"),
+        ("HOOKSTASH_PUBLISH_REPLICAS", "1"),
+        ("HOOKSTASH_SECRET_KEY", key),
+    ] {
+        for role in ["serve", "worker", "dev"] {
+            let env = [
+                ("QSTASH_TOKEN", TOKEN),
+                ("HOOKSTASH_REDIS_URL", "redis://127.0.0.1:1"),
+                (name, value),
+            ];
+            let finished = finish(&[role], &env).await;
+            assert_eq!(finished.code, 2, "{role} {}", finished.stderr);
+            assert!(finished.stderr.contains(name), "{role} {}", finished.stderr);
+            assert!(
+                finished.stderr.contains("not available yet"),
+                "{}",
+                finished.stderr
+            );
+            assert!(!finished.stderr.contains(key));
+        }
+    }
+}

@@ -89,8 +89,7 @@ pub mod names {
         &["HOOKSTASH_DATA_DIR"],
         Kind::Path,
         None,
-        "Directory of the embedded store. Without it, what the embedded store holds is lost on \
-         exit.",
+        "Directory of the embedded store. Not available yet: it is refused, and what the embedded store holds is lost on exit.",
     );
     /// The first part of every key.
     pub const KEY_PREFIX: Setting = setting(
@@ -113,8 +112,7 @@ pub mod names {
         &["HOOKSTASH_PUBLISH_REPLICAS"],
         Kind::Count(0, 16),
         Some("0"),
-        "Replicas that must have a message before its publish is answered. With fewer the answer \
-         is 503.",
+        "Replicas that must have a message before its publish is answered. Not available yet: anything but 0 is refused.",
     );
     /// Where the HTTP server listens.
     pub const LISTEN: Setting = setting(
@@ -159,8 +157,7 @@ pub mod names {
         &["HOOKSTASH_SECRET_KEY"],
         Kind::Secret,
         None,
-        "32 bytes in base64 that encrypt the stored signing keys. Without it keys cannot be \
-         rotated.",
+        "32 bytes in base64 that encrypt the stored signing keys. Not available yet: it is refused, and keys cannot be rotated.",
     );
     /// Private destinations that are allowed.
     pub const EGRESS_ALLOW: Setting = setting(

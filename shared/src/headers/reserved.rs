@@ -3,9 +3,10 @@
 use http::HeaderName;
 
 /// Headers of one connection (RFC 9110, section 7.6.1) and of the framing of the request.
-const CONNECTION: [&str; 8] = [
+const CONNECTION: [&str; 9] = [
     "connection",
     "content-length",
+    "expect",
     "host",
     "keep-alive",
     "te",

@@ -36,11 +36,10 @@ const METADATA_V4: [Ipv4Addr; 2] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(168, 63, 129, 16),
 ];
-/// Metadata services inside `fc00::/7`: AWS and Google Cloud.
-const METADATA_V6: [Ipv6Addr; 2] = [
-    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
-    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
-];
+/// Metadata services inside `fc00::/7`: of AWS, whose several services share a prefix, and of Google
+/// Cloud.
+const METADATA_V6_AWS: [u16; 2] = [0xfd00, 0xec2];
+const METADATA_V6_GOOGLE: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 
 impl AddressRange {
     /// The special range of `address`; `None` when it is a public unicast address. An IPv6 address
@@ -76,7 +75,8 @@ impl AddressRange {
     }
 
     fn of_v6(address: Ipv6Addr) -> Option<Self> {
-        if METADATA_V6.contains(&address) {
+        let [first, second, ..] = address.segments();
+        if [first, second] == METADATA_V6_AWS || address == METADATA_V6_GOOGLE {
             return Some(Self::Metadata);
         }
         if let Some(carried) = carried_v4(address) {
@@ -151,7 +151,7 @@ mod tests {
             ),
             (
                 Metadata,
-                "100.100.100.200 168.63.129.16 fd00:ec2::254 fd20:ce::254",
+                "100.100.100.200 168.63.129.16 fd00:ec2::254 fd00:ec2::23 fd20:ce::254",
             ),
             (Unspecified, "0.0.0.0 0.255.255.255 ::"),
             (Shared, "100.64.0.0 100.127.255.255"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookstash::api::{self, ApiState, Readiness};
+use hookstash::api::{self, ApiState, Callers, Readiness};
 use hookstash_producer::publish::Publisher;
 use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::http::EgressPolicy;
@@ -69,6 +69,7 @@ pub(crate) fn state_on(host: Arc<dyn Host>, clock: Arc<dyn Clock>) -> ApiState {
     let store = Store::new(host, "hs", shards, LEASE, Retention::default());
     let random = Arc::new(SystemRandom);
     ApiState {
+        callers: Callers::Anyone,
         publisher: Publisher::new(store.clone(), Arc::clone(&clock), random.clone()),
         store,
         clock,
