@@ -1,3 +1,7 @@
 //! The `hookstash` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hookstash::cli::main()
+}

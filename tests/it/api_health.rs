@@ -1,12 +1,15 @@
 //! Readiness tells the truth.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::message::Shards;
+use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::{Retention, Store};
 use serde_json::json;
 
-use crate::support::front_door::{Answered, FrontDoor, answered, redis_state};
+use crate::support::front_door::{Answered, FrontDoor, answered, redis_state, state_on};
 use crate::support::redis::RedisServer;
 
 async fn probe(door: &FrontDoor, path: &str) -> Answered {
@@ -52,6 +55,20 @@ async fn readiness_goes_with_redis_and_comes_back_with_it() {
         start.elapsed()
     );
     becomes_ready(&door).await;
+}
+
+#[tokio::test]
+async fn a_full_store_is_not_ready_for_new_messages() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let host = Arc::new(EmbeddedHost::new(Arc::clone(&clock)).unwrap());
+    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    assert_eq!(probe(&door, "/readyz").await.status, 200);
+    host.set_full(true);
+    let full = probe(&door, "/readyz").await;
+    let list = json!([{ "part": "store", "reason": "it is full" }]);
+    assert_eq!((full.status, &full.json["notReady"]), (503, &list));
+    host.set_full(false);
+    assert_eq!(probe(&door, "/readyz").await.status, 200);
 }
 
 async fn becomes_ready(door: &FrontDoor) {

@@ -2,7 +2,8 @@
 //! Redis and on the embedded host, and compares every reply and what is stored after each call.
 //!
 //! The scripts read the time from a list that is set before each call, so that both see the
-//! simulated clock. Not compared: the event log, whose ids are the server's own time.
+//! simulated clock. Not compared: the event log, whose ids are the server's own time, and replies
+//! without an order of their own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -98,7 +99,7 @@ impl BothHosts {
     fn compare(&self, steps: &[Step], embedded: &[StepResult], redis: &[StepResult]) {
         let mut found = Vec::new();
         for ((step, embedded), redis) in steps.iter().zip(embedded).zip(redis) {
-            if shown(embedded) != shown(redis) {
+            if is_compared(step) && shown(embedded) != shown(redis) {
                 found.push(format!(
                     "{step:?}\n  embedded {embedded:?}\n  redis    {redis:?}"
                 ));
@@ -163,6 +164,12 @@ fn names(replies: Vec<StepResult>) -> Vec<String> {
     }
 }
 
+/// TIME differs, and so does the order of what has none; the whole store is compared besides.
+fn is_compared(step: &Step) -> bool {
+    const UNORDERED: [&str; 3] = ["TIME", "HSCAN", "HGETALL"];
+    !matches!(step, Step::Command(words) if UNORDERED.iter().any(|word| words[0] == word))
+}
+
 /// Errors differ in their wording between servers.
 fn shown(result: &StepResult) -> String {
     match result {
@@ -195,6 +202,7 @@ fn the_products_scripts_do_the_same_on_both_hosts() {
             })
         });
         world.may_fill = false;
+        world.may_fail_over = false;
         for _ in 0..STEPS {
             world.step();
             let found = differences.lock().unwrap();

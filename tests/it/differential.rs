@@ -17,12 +17,13 @@ use hookstash_shared::store::script::Script;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use self::draw::{Action, case, choices};
+use self::draw::{Action, KEYS, What, case};
 use crate::support::redis::RedisServer;
 
-const CASES: u32 = 300;
+/// Cases of one run.
+const CASES: u32 = 400;
 /// Longest expiry that a case waits for.
-const SHORT_MS: u64 = 15;
+const SHORT_MS: u64 = 5;
 /// How far times of the two hosts may lie apart.
 const TIME_TOLERANCE_MS: i64 = 5_000;
 
@@ -57,36 +58,41 @@ impl Pair {
 
     /// Does `action` to both; what they answered, made comparable.
     async fn act(&self, action: &Action) -> (String, String) {
-        match action {
-            Action::Command(words) => {
+        if action.full {
+            self.set_full(true).await;
+        }
+        let answers = match &action.what {
+            What::Command(words) => {
                 let (redis, embedded) = self.both(Step::Command(words.clone())).await;
                 comparable(words, redis, embedded)
             }
-            Action::Script(source) => {
+            What::Script(source) => {
                 let (redis, embedded) = self.both(script_step(source)).await;
                 (shown(redis), shown(embedded))
             }
-            Action::Walk(words) => (
-                walk(&self.redis, words.clone()).await,
-                walk(&self.embedded, words.clone()).await,
-            ),
-            Action::Full(full) => {
-                self.embedded.set_full(*full);
-                let limit = if *full { "1" } else { "0" };
-                let line = format!("CONFIG SET maxmemory {limit}");
-                let set = self.redis.run(vec![Step::Command(words(&line))]).await;
-                (
-                    format!("{set:?}"),
-                    format!("{:?}", [Ok::<_, HostError>(Reply::Status("OK".to_owned()))]),
-                )
+            What::Walk(words) => {
+                let redis = walk(&self.redis, words.clone()).await;
+                (redis, walk(&self.embedded, words.clone()).await)
             }
+        };
+        if action.full {
+            self.set_full(false).await;
         }
+        answers
+    }
+
+    async fn set_full(&self, full: bool) {
+        self.embedded.set_full(full);
+        let limit = if full { "1" } else { "0" };
+        let limit = words(&format!("CONFIG SET maxmemory {limit}"));
+        let set = self.redis.run(vec![Step::Command(limit)]).await.remove(0);
+        assert!(set.is_ok(), "{set:?}");
     }
 
     /// Where the keyspaces differ: the command that shows it, and what both answer.
     async fn differences(&self) -> Vec<(String, String, String)> {
         let of_key = |key: &str| KEY_READERS.map(|line| line.replace("<k>", key));
-        let lines = choices("k").iter().copied().flat_map(of_key);
+        let lines = KEYS.into_iter().flat_map(of_key);
         let mut found = Vec::new();
         for line in lines.chain(["DBSIZE".to_owned()]) {
             let (redis, embedded) = self.command(&line).await;
@@ -99,8 +105,6 @@ impl Pair {
     }
 
     async fn reset(&self) {
-        let empty = Action::Full(false);
-        self.act(&empty).await;
         let (redis, embedded) = self.command("FLUSHALL").await;
         assert_eq!(redis, embedded);
         self.embedded.take_effects();
@@ -118,7 +122,7 @@ fn script_step(source: &str) -> Step {
     let parts: &'static [&'static str] = Box::leak(Box::new([source]));
     Step::Script {
         script: Box::leak(Box::new(Script::new("drawn", parts))),
-        keys: words("a b"),
+        keys: words("c f"),
         args: words("one two"),
     }
 }

@@ -45,7 +45,7 @@ fn verify(requests: &Received, url: &str) {
 
 #[tokio::test]
 async fn a_message_is_delivered_once_as_it_was_published() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::start();
         let worker = stage.work();
         let mut headers = Headers::default();
@@ -95,7 +95,7 @@ async fn a_message_is_delivered_once_as_it_was_published() {
 
 #[tokio::test]
 async fn s05_every_attempt_has_all_headers_and_is_signed_anew() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver =
             Receiver::answering(vec![Answer::status(500), Answer::close(), Answer::ok()]);
         let _worker = stage.work();
@@ -136,7 +136,7 @@ async fn s05_every_attempt_has_all_headers_and_is_signed_anew() {
 
 #[tokio::test]
 async fn r03_a_receiver_that_always_refuses_gets_every_attempt_and_no_more() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::status(403).header("x-why", "no").body("go away"));
         let _worker = stage.work();
         let id = stage
@@ -163,7 +163,7 @@ async fn r03_a_receiver_that_always_refuses_gets_every_attempt_and_no_more() {
 
 #[tokio::test]
 async fn r12_final_answers_end_the_message_after_one_attempt() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let _worker = stage.work();
         let stop = Answer::status(489).header("Upstash-NonRetryable-Error", "true");
         for (answer, attempts, class) in [
@@ -193,7 +193,7 @@ async fn r12_final_answers_end_the_message_after_one_attempt() {
 
 #[tokio::test]
 async fn r01_the_next_attempt_waits_as_long_as_the_receiver_asked() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let _worker = stage.work();
         for (status, name) in [(429, "Retry-After"), (503, "X-RateLimit-Reset")] {
             let later = Answer::status(status).header(name, "1");
@@ -213,7 +213,7 @@ async fn r01_the_next_attempt_waits_as_long_as_the_receiver_asked() {
 
 #[tokio::test]
 async fn r06_a_name_that_does_not_resolve_at_first_is_delivered_at_the_third_attempt() {
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         let names = NameServer::failing(2).await;
         stage.name_server = names.address();
         let receiver = Receiver::start();
@@ -246,7 +246,7 @@ async fn r06_a_name_that_never_resolves_uses_the_budget_and_dies_of_dns() {
 
 #[tokio::test]
 async fn r07_every_redrive_is_a_delivery_of_its_own() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let [bad, good] = [Answer::status(500), Answer::ok()];
         let receiver = Receiver::answering(vec![bad.clone(), bad.clone(), bad, good]);
         let _worker = stage.work();
@@ -287,7 +287,7 @@ async fn redrive(stage: &Stage, old: &MessageId) -> MessageId {
 
 #[tokio::test]
 async fn r16_a_message_cancelled_while_it_waits_for_its_retry_is_not_called_again() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::status(500).header("Retry-After", "1"));
         let _worker = stage.work();
         let id = stage.publish(message(&receiver.url("/r16"))).await;
@@ -303,7 +303,7 @@ async fn r16_a_message_cancelled_while_it_waits_for_its_retry_is_not_called_agai
 
 #[tokio::test]
 async fn r16_a_message_cancelled_during_its_call_loses_the_call_and_ends_cancelled() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::hang());
         let worker = stage.work();
         let id = stage.publish(message(&receiver.url("/r16"))).await;
@@ -324,7 +324,7 @@ async fn r16_a_message_cancelled_during_its_call_loses_the_call_and_ends_cancell
 
 #[tokio::test]
 async fn a_template_is_filled_at_every_attempt_from_the_workers_environment() {
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.environment = Arc::new(BTreeMap::from([("TOKEN".to_owned(), "t0ken".to_owned())]));
         let receiver = Receiver::start();
         let _worker = stage.work();
@@ -361,7 +361,7 @@ async fn a_template_is_filled_at_every_attempt_from_the_workers_environment() {
 
 #[tokio::test]
 async fn without_a_signing_key_the_fallback_decides() {
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.signer = None;
         let receiver = Receiver::start();
         let _worker = stage.work();
@@ -378,7 +378,7 @@ async fn without_a_signing_key_the_fallback_decides() {
 
 #[tokio::test]
 async fn a_message_of_a_queue_waits_for_the_retries_of_the_one_before_it() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::with(|request| match request.text() {
             "first" if request.header("upstash-retried") != Some("2") => Answer::status(500),
             _ => Answer::ok(),
@@ -405,7 +405,7 @@ async fn a_message_of_a_queue_waits_for_the_retries_of_the_one_before_it() {
 
 #[tokio::test]
 async fn a_flow_control_key_bounds_calls_at_one_time_and_per_period() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(50)));
         let _worker = stage.work();
         let capped = |_| message(&receiver.url("/cap")).flow_control(b"cap", Some(3), None, None);

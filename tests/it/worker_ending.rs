@@ -35,7 +35,7 @@ fn requests_per_id(receiver: &Receiver) -> BTreeMap<String, usize> {
 
 #[tokio::test]
 async fn f23_a_long_grace_lets_every_call_end_once() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let worker = stage.work();
         let (receiver, ids) = busy(&stage, Duration::from_millis(500)).await;
         receiver.wait_for(CALLS, SOON).await;
@@ -72,7 +72,7 @@ async fn f23_a_long_grace_lets_every_call_end_once() {
 
 #[tokio::test]
 async fn f23_a_short_grace_hands_running_calls_to_another_worker() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let worker = stage.work();
         let (receiver, ids) = busy(&stage, Duration::from_millis(1500)).await;
         receiver.wait_for(CALLS, SOON).await;
@@ -97,7 +97,7 @@ async fn f23_a_short_grace_hands_running_calls_to_another_worker() {
 
 #[tokio::test]
 async fn f23_a_second_signal_cuts_the_grace_short() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let worker = stage.work();
         let (receiver, ids) = busy(&stage, Duration::from_hours(1)).await;
         receiver.wait_for(CALLS, SOON).await;
@@ -127,7 +127,7 @@ async fn f23_a_second_signal_cuts_the_grace_short() {
 
 #[tokio::test]
 async fn f23_a_worker_ends_in_time_although_the_store_is_away() {
-    let mut stage = Stage::redis(Duration::from_secs(15)).await;
+    let mut stage = Stage::redis(Duration::from_secs(15));
     let worker = stage.work();
     let (receiver, _) = busy(&stage, Duration::from_hours(1)).await;
     receiver.wait_for(CALLS, SOON).await;

@@ -50,7 +50,7 @@ fn ids(requests: &[Received]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn r14_a_message_without_retries_whose_worker_died_before_its_call_is_still_called() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::start();
         let id = stage
             .publish(message(&receiver.url("/r14")).retries(0))
@@ -108,7 +108,7 @@ async fn a_message_that_kills_its_workers_dies_without_another_call() {
 
 #[tokio::test]
 async fn r04_messages_overdue_at_the_start_are_attempted_at_once() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::status(500).header("retry-after", "1"));
         let first = stage.work();
         let all = (0..50).map(|_| message(&receiver.url("/r04"))).collect();
@@ -127,7 +127,7 @@ async fn r04_messages_overdue_at_the_start_are_attempted_at_once() {
 
 #[tokio::test]
 async fn f24_a_receiver_slower_than_the_lease_is_called_once() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let slow = Answer::ok().after(LEASE * 3);
         let receiver = Receiver::always(slow);
         let (_one, _other) = (stage.work(), stage.work());
@@ -179,7 +179,7 @@ async fn a_delivery_that_panics_is_an_attempt_that_failed() {
 
 #[tokio::test]
 async fn a_dead_delivery_thread_is_started_again_and_its_messages_come_back() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let is_armed = Arc::new(AtomicBool::new(true));
         let slow = Answer::ok().after(Duration::from_millis(300));
         let receiver = Receiver::with(move |request| match request.path.as_str() {
@@ -219,7 +219,7 @@ fn ids_of(requests: &[Received], path: &str) -> usize {
 #[tokio::test]
 async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
     const COUNT: usize = 300;
-    let mut stage = Stage::redis(LEASE).await;
+    let mut stage = Stage::redis(LEASE);
     let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(20)));
     stage.settings.slots = 8;
     let worker = stage.work();
@@ -245,7 +245,7 @@ async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
 
 #[tokio::test]
 async fn f01_redis_that_comes_back_empty_is_used_again() {
-    let stage = Stage::on_server(RedisServer::start(), LEASE, 1).await;
+    let stage = Stage::on_server(RedisServer::start(), LEASE, 1);
     let mut stage = stage;
     let receiver = Receiver::start();
     let worker = stage.work();
@@ -260,7 +260,7 @@ async fn f01_redis_that_comes_back_empty_is_used_again() {
 
 #[tokio::test]
 async fn f02_waits_that_are_cut_or_unblocked_and_scripts_that_are_flushed_stop_nothing() {
-    let stage = Stage::redis(LEASE).await;
+    let stage = Stage::redis(LEASE);
     let server = stage.redis.as_ref().unwrap();
     let receiver = Receiver::start();
     let _worker = stage.work();
@@ -391,7 +391,7 @@ async fn a_settlement_that_the_store_refuses_for_good_does_not_hold_up_the_other
 
 #[tokio::test]
 async fn f24_a_store_that_stalls_longer_than_a_lease_repeats_no_call() {
-    let stage = Stage::redis(LEASE).await;
+    let stage = Stage::redis(LEASE);
     let receiver = Receiver::always(Answer::ok().after(LEASE * 3));
     let _workers = [stage.work(), stage.work()];
     let all = (0..10).map(|_| message(&receiver.url("/stall"))).collect();
@@ -409,7 +409,7 @@ async fn f24_a_store_that_stalls_longer_than_a_lease_repeats_no_call() {
 
 #[tokio::test]
 async fn f15_a_leased_message_without_a_lease_is_found_and_delivered() {
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.settings.sweep_pause = Duration::from_millis(100);
         let receiver = Receiver::start();
         let id = stage.publish(message(&receiver.url("/f15"))).await;
@@ -425,7 +425,7 @@ async fn f15_a_leased_message_without_a_lease_is_found_and_delivered() {
 
 #[tokio::test]
 async fn messages_of_a_deleted_queue_are_swept_and_not_delivered() {
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.settings.sweep_pause = Duration::from_millis(100);
         let receiver = Receiver::start();
         let queue = Lane::queue("doomed").unwrap();
@@ -486,7 +486,7 @@ async fn f10_a_cluster_delivers_from_all_its_shards() {
 
 #[tokio::test]
 async fn a_late_success_of_another_worker_counts() {
-    for stage in Stage::both().await {
+    for stage in Stage::both() {
         let receiver = Receiver::always(Answer::status(500).after(Duration::from_secs(1)));
         let id = stage.publish(message(&receiver.url("/late"))).await;
         let lease = lease_and_die(&stage).await;
@@ -525,7 +525,7 @@ async fn settle_delivered(stage: &Stage, id: &MessageId, lease: &Lease) {
 
 #[tokio::test]
 async fn a_worker_with_another_number_of_shards_leases_nothing_and_says_so() {
-    let stage = Stage::redis(LEASE).await;
+    let stage = Stage::redis(LEASE);
     stage.store.agree_on_shards(4).await.unwrap();
     let receiver = Receiver::start();
     let worker = stage.work();
@@ -539,7 +539,7 @@ async fn a_worker_with_another_number_of_shards_leases_nothing_and_says_so() {
 
 #[tokio::test]
 async fn an_idle_worker_asks_the_store_for_next_to_nothing() {
-    let stage = Stage::redis(Duration::from_secs(15)).await;
+    let stage = Stage::redis(Duration::from_secs(15));
     let worker = stage.work();
     let server = stage.redis.as_ref().unwrap();
     stage.wait_for_first_exchange(&worker).await;
@@ -568,7 +568,7 @@ async fn an_idle_worker_asks_the_store_for_next_to_nothing() {
 #[tokio::test]
 async fn two_workers_on_several_shards_deliver_each_message_once() {
     const COUNT: usize = 400;
-    let stage = Stage::on_server(RedisServer::start(), LEASE, 4).await;
+    let stage = Stage::on_server(RedisServer::start(), LEASE, 4);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let receiver = Receiver::with(move |_| {

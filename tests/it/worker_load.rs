@@ -38,7 +38,7 @@ async fn drain_due(stage: &Stage, count: usize) -> f64 {
 
 #[tokio::test]
 async fn twenty_thousand_messages_due_at_one_moment_drain_in_steps_that_cost_what_few_cost() {
-    let mut stage = Stage::redis(Duration::from_secs(15)).await;
+    let mut stage = Stage::redis(Duration::from_secs(15));
     stage.settings.slots = 256;
     let few = drain_due(&stage, 2_000).await;
     let many = drain_due(&stage, 20_000).await;
@@ -65,7 +65,7 @@ async fn p99(stage: &Stage, receiver: &Receiver) -> Duration {
 #[tokio::test]
 async fn o01_a_destination_that_hangs_with_thousands_queued_delays_no_other() {
     const QUEUED: usize = 5_000;
-    let mut stage = Stage::redis(Duration::from_secs(15)).await;
+    let mut stage = Stage::redis(Duration::from_secs(15));
     stage.settings.slots = 512;
     let (hanging, fast) = (Receiver::always(Answer::hang()), Receiver::start());
     let worker = stage.work();
@@ -94,7 +94,7 @@ async fn o01_a_destination_that_hangs_with_thousands_queued_delays_no_other() {
 #[tokio::test]
 async fn a_burst_of_large_bodies_stays_within_the_budget() {
     const COUNT: usize = 60;
-    for mut stage in Stage::both().await {
+    for mut stage in Stage::both() {
         stage.settings.body_budget_bytes = 1 << 20;
         let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(50)));
         let body = vec![b'x'; 400_000];

@@ -12,6 +12,7 @@ pub fn broken(view: &View) -> Vec<String> {
     retries_bound(view, &mut broken);
     bodies_present(view, &mut broken);
     no_lane_stranded(view, &mut broken);
+    caps_kept(view, &mut broken);
     wake_up_at_most_one(view, &mut broken);
     broken
 }
@@ -168,6 +169,25 @@ fn no_lane_stranded(view: &View, broken: &mut Vec<String>) {
         if !is_placed {
             broken.push(format!(
                 "law 5: lane {lane} is stranded: state {state}, in flight {in_flight}, cap {cap}"
+            ));
+        }
+    }
+}
+
+/// A cap that nobody changes is never exceeded: those of the flow-control keys.
+fn caps_kept(view: &View, broken: &mut Vec<String>) {
+    for lane in view
+        .hashes
+        .get("inf")
+        .into_iter()
+        .flatten()
+        .map(|(lane, _)| lane)
+    {
+        let (cap, ..) = view.settings(lane);
+        if lane.starts_with("f:") && view.in_flight(lane) > cap {
+            broken.push(format!(
+                "cap: {lane} has {} in flight of {cap}",
+                view.in_flight(lane)
             ));
         }
     }

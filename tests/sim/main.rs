@@ -1,5 +1,13 @@
 //! Seeded simulation of the store's scripts: the laws hold after every step of every seed.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod bench;
+mod hazards;
 mod laws;
 mod observer;
 mod repairs;
@@ -8,7 +16,7 @@ mod world;
 
 use world::World;
 
-const STEPS: usize = 150;
+const STEPS: usize = 120;
 const SEEDS: u64 = 1000;
 const TRACE_SHOWN: usize = 25;
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hookstash_shared::message::{Event, MessageId, State, next};
-use hookstash_shared::store::Lease;
+use hookstash_shared::store::{Lease, Settlement};
 
 use super::view::{Rec, View};
 
@@ -24,6 +24,7 @@ pub struct Observer {
     returned: BTreeMap<(String, u64), i64>,
     leased_now: Vec<Lease>,
     was_emptied: bool,
+    settled: BTreeSet<(String, u64, String)>,
 }
 
 impl Observer {
@@ -38,7 +39,10 @@ impl Observer {
         for (id, record) in &self.view.records {
             match view.records.get(id) {
                 Some(now) if now.state == record.state => {}
-                Some(now) => broken.extend(illegal_change(id, record, now)),
+                Some(now) => {
+                    broken.extend(illegal_change(id, record, now));
+                    broken.extend(self.unfenced(id, record, now));
+                }
                 None if is_over(record.state) || self.was_emptied => {}
                 None => broken.push(format!("{id} vanished while it was {}", record.state)),
             }
@@ -53,6 +57,48 @@ impl Observer {
         broken.extend(self.note_starts(&view));
         self.view = view;
         broken
+    }
+
+    /// Law 3: a lease ends by a settlement with its token, or by recovery, release and cancel; those
+    /// leave a trace of their own. Anything else settled with a token that was not current.
+    fn unfenced(&self, id: &str, old: &Rec, new: &Rec) -> Option<String> {
+        let is_ended = old.state == 'l' && new.number == old.number && new.nonce != old.nonce;
+        let by_token = self
+            .settled
+            .contains(&(id.to_owned(), old.number, old.nonce.clone()));
+        let by_flag = old.flags.contains('d') || old.flags.contains('c');
+        let by_return = new.failed == old.failed && (new.state == 'w' || new.lost > old.lost);
+        (is_ended && !by_token && !by_flag && !by_return)
+            .then(|| format!("law 3: {id} left its lease {} as {}", old.number, new.state))
+    }
+
+    /// A settlement that an exchange carried into the store.
+    pub fn settling(&mut self, settlement: &Settlement) {
+        let token = settlement.token;
+        self.settled.insert((
+            settlement.id.to_string(),
+            token.number,
+            token.nonce.to_string(),
+        ));
+    }
+
+    /// The store fell back to what it held a moment ago.
+    pub fn fell_back(&mut self, view: View) {
+        self.emptied();
+        self.ended.retain(|id| {
+            view.records
+                .get(id)
+                .is_none_or(|record| is_over(record.state))
+        });
+        // Whatever was leased before has had its first turn.
+        let leased = view.records.iter().filter(|(_, record)| record.number > 0);
+        self.started.extend(leased.map(|(id, _)| id.clone()));
+        self.view = view;
+        self.was_emptied = false;
+    }
+
+    pub fn knows(&self, id: &MessageId) -> bool {
+        self.view.records.contains_key(id.as_str())
     }
 
     fn note_entries(&mut self, view: &View) {
@@ -151,6 +197,7 @@ impl Observer {
         self.was_emptied = true;
         self.entered.clear();
         self.last_started = 0;
+        self.started.clear();
         self.starts.clear();
         self.returned.clear();
     }

@@ -178,13 +178,10 @@ impl View {
     pub fn settings(&self, lane: &str) -> (i64, i64, i64, bool) {
         let fields: Vec<i64> = self
             .field("cfg", lane)
-            .map(|packed| {
-                packed
-                    .split('|')
-                    .map(|n| n.parse().expect("a number"))
-                    .collect()
-            })
-            .unwrap_or_else(|| vec![0; 8]);
+            .unwrap_or("0|0|0|0|0|0|0|0")
+            .split('|')
+            .map(|n| n.parse().expect("a number"))
+            .collect();
         let cap = match (fields[0], lane.starts_with("q:")) {
             (0, true) => 1,
             (0, false) => i64::MAX,

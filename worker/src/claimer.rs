@@ -64,19 +64,22 @@ impl Claimer {
         })
     }
 
-    /// Runs until the worker is closed; then sends what is left once more and ends.
+    /// Runs until the worker is closed; then sends all that is left once more and ends.
     pub(crate) async fn run(mut self) {
         while self.has_reason().await {
             self.exchange().await;
             // A host in this process answers without a pause, and others have work to do here too.
             tokio::task::yield_now().await;
         }
-        self.fill();
-        if !self.batch.is_empty() {
-            let last = self.send(0).await;
-            if let Err(error) = last {
-                let count = self.batch.len();
+        loop {
+            self.fill();
+            if self.batch.is_empty() {
+                return;
+            }
+            if let Err(error) = self.send(0).await {
+                let count = self.desk().map_or(0, |desk| desk.outbox.len());
                 tracing::error!(shard = %self.shard, count, %error, "settle: not answered at the end");
+                return;
             }
         }
     }

@@ -68,8 +68,8 @@ impl InFlight {
         }
     }
 
-    /// Notes a lease that was asked for at `confirmed` and goes to `thread`. An older lease of the
-    /// same message is lost.
+    /// Notes a lease that was asked for at `confirmed` and goes to `thread`. Of two leases of one
+    /// message the older is lost, in whatever order they arrive.
     pub(crate) fn insert(&self, lease: &Lease, thread: usize, confirmed: Duration) -> Interruption {
         let interruption = Interruption::default();
         let entry = Entry {
@@ -79,7 +79,13 @@ impl InFlight {
             renew_until: None,
             interruption: Arc::clone(&interruption),
         };
-        if let Some(older) = self.lock().insert(lease.id, entry) {
+        let mut entries = self.lock();
+        if entries
+            .get(&lease.id)
+            .is_some_and(|known| known.token.number > lease.token.number)
+        {
+            interrupt(&entry, Interrupt::Lost);
+        } else if let Some(older) = entries.insert(lease.id, entry) {
             interrupt(&older, Interrupt::Lost);
         }
         interruption
@@ -266,6 +272,17 @@ mod tests {
         assert_eq!(interruption.get(), Some(&Interrupt::Lost));
         assert!(!in_flight.finish(&old.id, old.token));
         assert!(in_flight.finish(&new.id, new.token));
+    }
+
+    #[test]
+    fn an_older_lease_that_arrives_late_does_not_end_the_newer_call() {
+        let (_, in_flight) = in_flight();
+        let (old, new) = (lease(1, 1), lease(1, 2));
+        let newer = in_flight.insert(&new, 0, Duration::ZERO);
+        let older = in_flight.insert(&old, 1, Duration::ZERO);
+        assert_eq!((older.get(), newer.get()), (Some(&Interrupt::Lost), None));
+        assert!(in_flight.start(&new.id, new.token, TIMEOUT));
+        assert!(!in_flight.start(&old.id, old.token, TIMEOUT));
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookstash_shared::message::Shard;
-use hookstash_shared::store::SlotHolders;
+use hookstash_shared::store::AuditWalk;
 use hookstash_shared::store::host::HostError;
 
 use crate::worker::{Phase, Worker};
 
 /// Pause after a page that is not the last.
-const PAGE_PAUSE: Duration = Duration::from_secs(1);
+const PAGE_PAUSE: Duration = Duration::from_millis(250);
 /// Messages of deleted queues that one call cancels.
 const TRASH_PAGE: u32 = 256;
 /// A flow-control key that nobody used for so long loses its settings.
@@ -55,12 +55,13 @@ async fn sweep_shard(
     while store.sweep_trash(shard, TRASH_PAGE).await? > 0 {
         tokio::time::sleep(PAGE_PAUSE).await;
     }
-    audit(worker, shard, differences).await?;
+    store.trim_events(shard, worker.clock.now_ms()).await?;
+    let seen = audit(worker, shard, differences).await?;
     if walk.is_multiple_of(FLOW_KEY_WALKS) {
         let mut cursor = 0;
         loop {
             let page = store
-                .forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED)
+                .forget_flow_keys(shard, cursor, FLOW_KEY_UNUSED, &seen)
                 .await?;
             cursor = page.cursor;
             if cursor == 0 {
@@ -77,11 +78,11 @@ async fn audit(
     worker: &Worker,
     shard: Shard,
     differences: &mut BTreeMap<String, i64>,
-) -> Result<(), HostError> {
-    let (mut holders, mut cursor) = (SlotHolders::default(), 0);
+) -> Result<AuditWalk, HostError> {
+    let (mut seen, mut cursor) = (AuditWalk::default(), 0);
     let (mut repaired, mut unreadable) = (0, 0);
     loop {
-        let page = worker.store.audit(shard, cursor, &mut holders).await?;
+        let page = worker.store.audit(shard, cursor, &mut seen).await?;
         repaired += page.audited.repaired;
         unreadable += page.audited.unreadable;
         cursor = page.cursor;
@@ -90,9 +91,9 @@ async fn audit(
         }
         tokio::time::sleep(PAGE_PAUSE).await;
     }
-    let recounted = worker.store.recount(shard, &holders, differences).await?;
+    let recounted = worker.store.recount(shard, &seen, differences).await?;
     if repaired + unreadable + recounted > 0 {
         tracing::warn!(%shard, repaired, unreadable, recounted, "half states repaired");
     }
-    Ok(())
+    Ok(seen)
 }

@@ -14,6 +14,7 @@ use super::unknown::refuse_unknown;
 use crate::environment::Environment;
 use crate::message::{Limits, Shards};
 use crate::signing::{SigningKeys, WebhookSecret};
+use crate::store::redis_host::{ConnectError, RedisUrl};
 
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,11 +158,12 @@ fn redis_url(reader: &Reader) -> Result<Option<SecretString>, ConfigError> {
     let Some(found) = reader.given(&names::REDIS_URL)? else {
         return Ok(None);
     };
-    let is_redis = ["redis://", "rediss://"]
-        .iter()
-        .any(|s| found.value.starts_with(s));
-    if !is_redis {
-        return Err(found.wrong("must start with redis:// or rediss://"));
+    match RedisUrl::parse(&found.value) {
+        Ok(_) => {}
+        Err(ConnectError::Url(reason)) => {
+            return Err(found.wrong(&format!("is not the URL of a Redis: {reason}")));
+        }
+        Err(error) => return Err(found.wrong(&error)),
     }
     Ok(Some(found.value.into()))
 }

@@ -57,7 +57,7 @@ fn a_flag_wins_over_our_name_and_that_over_the_usual_one() {
 
 #[test]
 fn errors_name_where_the_value_came_from() {
-    assert!(error(&[("REDIS_URL", "http://h")]).starts_with("REDIS_URL must start"));
+    assert!(error(&[("REDIS_URL", "http://h")]).starts_with("REDIS_URL is not the URL of a Redis"));
     assert!(error(&[("HOOKSTASH_LEASE", "soon")]).starts_with("HOOKSTASH_LEASE is not"));
     let mut overrides = Overrides::default();
     overrides.set(&names::LISTEN, "nowhere");

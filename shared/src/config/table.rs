@@ -81,8 +81,8 @@ pub mod names {
         &["HOOKSTASH_REDIS_URL", "REDIS_URL"],
         Kind::Url,
         None,
-        "Redis or Valkey, 6.2 or newer: `redis://` or `rediss://` (TLS). Without it only `dev` \
-         starts, with its embedded store.",
+        "Redis or Valkey, 6.2 or newer: `redis://`, `rediss://` (TLS), `redis-cluster://`, \
+         `redis-sentinel://` or `unix://`. Without it only `dev` starts, with its embedded store.",
     );
     /// Where the embedded store keeps its log.
     pub const DATA_DIR: Setting = setting(
@@ -122,7 +122,7 @@ pub mod names {
         Kind::Address,
         None,
         "Address and port of the HTTP server. Without it: `127.0.0.1:8080` for `dev`, \
-         `0.0.0.0:8080` for `serve` and `api`.",
+         `0.0.0.0:8080` for `serve` and `api`, none for `worker`, which answers probes only.",
     );
     /// What callers authenticate with.
     pub const TOKEN: Setting = setting(

@@ -1,16 +1,16 @@
 //! The auditor's view: walking all records at a low rate and repairing half states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, command, integer, text};
+use super::args::{Args, Reader, command, text};
 use super::host::{HostError, Reply};
 use super::{Record, Store, scripts};
-use crate::message::{Shard, State};
+use crate::message::Shard;
 
 /// How many records one page of a walk asks for.
-const PAGE: &str = "256";
+const PAGE: &str = "64";
 /// How many candidates a recount takes; a lane with more is recounted at a quieter time.
 const CANDIDATES_MAX: usize = 10_000;
 
@@ -32,48 +32,36 @@ pub struct Audited {
     pub unreadable: u64,
 }
 
-/// Which ids hold a slot of which lane, gathered over one walk.
+/// What one walk over the records of a shard has seen.
 #[derive(Debug, Default)]
-pub struct SlotHolders(BTreeMap<String, Vec<String>>);
+pub struct AuditWalk {
+    /// The host's time before the first page, in milliseconds since the epoch.
+    since_ms: Option<u64>,
+    /// Which ids held a slot of which lane.
+    holders: BTreeMap<String, Vec<String>>,
+    /// Flow-control lanes that some record names.
+    flow_lanes: BTreeSet<String>,
+}
 
 impl Store {
-    /// Audits one page of the records of `shard`, starting at `cursor`, and notes in `holders` who
-    /// holds a slot. O(page).
+    /// Audits one page of the records of `shard`, starting at `cursor`, and notes what it sees in
+    /// `walk`. O(page).
     pub async fn audit(
         &self,
         shard: Shard,
         cursor: u64,
-        holders: &mut SlotHolders,
+        walk: &mut AuditWalk,
     ) -> Result<AuditPage, HostError> {
-        let key = self.keys.of_shard(shard, "m");
-        let from = cursor.to_string();
-        let reply = self
-            .run_one(command([
-                b"HSCAN",
-                &key,
-                from.as_bytes(),
-                b"COUNT",
-                PAGE.as_bytes(),
-            ]))
-            .await?;
-        let mut reader = Reader::new(reply, "audit")?;
-        let cursor = reader.number()?;
-        let mut fields = reader.array()?;
-        let mut args = Args::new().number(self.lease_ms);
-        let mut count = 0;
-        while fields.len() > 0 {
-            let (id, packed) = (fields.text()?, fields.next()?);
-            if let Reply::Bytes(packed) = packed {
-                holders.note(&id, &packed);
-            }
-            args = args.text(&id);
-            count += 1;
+        let (now_ms, cursor, page) = self.page_of_records(shard, cursor).await?;
+        walk.since_ms.get_or_insert(now_ms);
+        if page.is_empty() {
+            let audited = Audited::default();
+            return Ok(AuditPage { cursor, audited });
         }
-        if count == 0 {
-            return Ok(AuditPage {
-                cursor,
-                audited: Audited::default(),
-            });
+        let mut args = Args::new().number(self.lease_ms);
+        for (id, packed) in &page {
+            walk.note(id, packed);
+            args = args.text(id);
         }
         let reply = self
             .run_script(shard, &scripts::AUDIT_RECORDS, args)
@@ -86,80 +74,142 @@ impl Store {
         Ok(AuditPage { cursor, audited })
     }
 
+    /// The host's time, the next cursor, and a page of ids with their packed records.
+    async fn page_of_records(
+        &self,
+        shard: Shard,
+        cursor: u64,
+    ) -> Result<(u64, u64, Vec<(String, Bytes)>), HostError> {
+        let (key, from) = (self.keys.of_shard(shard, "m"), cursor.to_string());
+        let scan = command([b"HSCAN", &key, from.as_bytes(), b"COUNT", PAGE.as_bytes()]);
+        let mut replies = self
+            .host
+            .run(vec![command([b"TIME"]), scan])
+            .await
+            .into_iter();
+        let mut next = || {
+            replies
+                .next()
+                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        };
+        let (mut time, mut scan) = (
+            Reader::new(next()?, "time")?,
+            Reader::new(next()?, "audit")?,
+        );
+        let now_ms = time.number()? * 1000 + time.number()? / 1000;
+        let cursor = scan.number()?;
+        let mut fields = scan.array()?;
+        let mut page = Vec::new();
+        while fields.len() > 0 {
+            let id = fields.text()?;
+            if let Reply::Bytes(packed) = fields.next()? {
+                page.push((id, packed));
+            }
+        }
+        Ok((now_ms, cursor, page))
+    }
+
     /// Recounts every lane whose in-flight differs from what a whole walk found; returns how many
-    /// counts changed. `previous` are the differences of the walk before: a lane is touched only
-    /// when it differs in both alike, so that work under way is not mistaken for damage.
+    /// counts changed. `previous` are the differences of the walk before: a lane is looked at
+    /// closely only when it differs in both alike. A queue that moved during the walk is left
+    /// alone, because its holding messages are known from the walk only.
     pub async fn recount(
         &self,
         shard: Shard,
-        holders: &SlotHolders,
+        walk: &AuditWalk,
         previous: &mut BTreeMap<String, i64>,
     ) -> Result<u64, HostError> {
         let counts = self
             .run_one(command([b"HGETALL", &self.keys.of_shard(shard, "inf")]))
             .await?;
         let mut reader = Reader::new(counts, "recount")?;
-        let mut differences = BTreeMap::new();
-        let mut changed = 0;
+        let mut differences: BTreeMap<String, i64> = walk
+            .holders
+            .iter()
+            .map(|(lane, ids)| (lane.clone(), -count(ids)))
+            .collect();
         while reader.len() > 0 {
             let (lane, in_flight) = (reader.text()?, reader.integer()?);
-            let empty = Vec::new();
-            let ids = holders.0.get(&lane).unwrap_or(&empty);
-            let difference = in_flight - i64::try_from(ids.len()).unwrap_or(i64::MAX);
-            if difference == 0 || ids.len() > CANDIDATES_MAX {
+            *differences.entry(lane).or_default() += in_flight;
+        }
+        differences.retain(|_, difference| *difference != 0);
+        let mut changed = 0;
+        for (lane, difference) in &differences {
+            let ids = walk.holders.get(lane).map_or(&[][..], Vec::as_slice);
+            if previous.get(lane) != Some(difference) || ids.len() > CANDIDATES_MAX {
                 continue;
             }
-            if previous.get(&lane) == Some(&difference) {
-                let seen = u64::try_from(in_flight).unwrap_or(0);
-                let mut args = Args::new().text(&lane).number(seen);
-                for id in ids {
-                    args = args.text(id);
-                }
-                let count = self.run_script(shard, &scripts::RECOUNT_LANE, args).await?;
-                changed += u64::from(integer(&count).is_some_and(|n| n >= 0 && n != in_flight));
+            let mut args = Args::new().text(lane).number(walk.since_ms.unwrap_or(0));
+            for id in ids {
+                args = args.text(id);
             }
-            differences.insert(lane, difference);
+            let reply = self.run_script(shard, &scripts::RECOUNT_LANE, args).await?;
+            let mut counts = Reader::new(reply, "recount")?;
+            changed += u64::from(counts.integer()? != counts.integer()?);
         }
         *previous = differences;
         Ok(changed)
     }
 
-    /// Whether the store answers, and takes writes.
+    /// Whether every shard answers and takes new messages: a write that creates nothing, and that a
+    /// full, read-only or failing store refuses.
     pub async fn ping(&self) -> Result<(), HostError> {
-        let key = self.keys.of_shard(Shard::default(), "nil");
-        self.run_one(command([b"HDEL", &key, b"x"])).await.map(drop)
+        for shard in self.shards.iter() {
+            let key = self.keys.of_shard(shard, "nil");
+            self.run_one(command([b"SETRANGE", &key, b"0", b""]))
+                .await?;
+        }
+        Ok(())
     }
 
-    /// The number of shards this deployment was started with; records `shards` if it is new.
+    /// The number of shards this deployment was started with; records `shards` if it is new. A
+    /// store that is full still tells, because workers must be able to empty it.
     pub async fn agree_on_shards(&self, shards: u16) -> Result<u16, HostError> {
+        if let Some(agreed) = self.known_shards().await? {
+            return Ok(agreed);
+        }
         let key = self.keys.meta();
         let count = shards.to_string();
-        let record = Bytes::from_static(b"1");
         self.run_one(command([b"HSETNX", &key, b"shards", count.as_bytes()]))
             .await?;
-        self.run_one(command([b"HSETNX", &key, b"record", &record]))
+        self.run_one(command([b"HSETNX", &key, b"record", b"1"]))
             .await?;
-        let agreed = self.run_one(command([b"HGET", &key, b"shards"])).await?;
-        Ok(text(&agreed)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(shards))
+        Ok(self.known_shards().await?.unwrap_or(shards))
+    }
+
+    async fn known_shards(&self) -> Result<Option<u16>, HostError> {
+        let key = self.keys.meta();
+        let known = self.run_one(command([b"HGET", &key, b"shards"])).await?;
+        Ok(text(&known).and_then(|text| text.parse().ok()))
     }
 }
 
-impl SlotHolders {
+fn count(ids: &[String]) -> i64 {
+    i64::try_from(ids.len()).unwrap_or(i64::MAX)
+}
+
+impl AuditWalk {
+    /// Whether some record of the walk names this flow-control lane.
+    pub(super) fn names(&self, flow_lane: &str) -> bool {
+        self.flow_lanes.contains(flow_lane)
+    }
+
     fn note(&mut self, id: &str, packed: &[u8]) {
         let Some(record) = Record::parse(packed) else {
             return;
         };
-        let is_live = !matches!(
-            record.state,
-            State::Delivered | State::Dead | State::Cancelled
-        );
-        if matches!(record.state, State::Leased | State::Holding) {
-            self.0.entry(record.lane).or_default().push(id.to_owned());
+        if record.lane.starts_with("f:") {
+            self.flow_lanes.insert(record.lane.clone());
+        }
+        let is_live = !record.state.is_final();
+        if record.state.holds_slot() {
+            self.holders
+                .entry(record.lane)
+                .or_default()
+                .push(id.to_owned());
         }
         if let Some(lane) = record.holds.filter(|_| is_live) {
-            self.0.entry(lane).or_default().push(id.to_owned());
+            self.holders.entry(lane).or_default().push(id.to_owned());
         }
     }
 }

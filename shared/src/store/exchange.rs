@@ -1,6 +1,6 @@
 //! exchange: settle, promote, recover and lease a batch; renew and release leases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,6 +57,8 @@ pub struct Child {
     pub host: String,
     /// Its retries.
     pub retries: u32,
+    /// Bytes of its envelope and of the body it names: what a worker must hold to send it.
+    pub size: u64,
     /// How long it waits before it is ready.
     pub delay: Duration,
     /// Its event for the log.
@@ -222,29 +224,31 @@ impl Store {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let mut bodies: Vec<&str> = leases
+        let body_keys: BTreeSet<&str> = leases
             .iter()
-            .filter_map(|l| l.body_key.as_deref())
+            .filter_map(|lease| lease.body_key.as_deref())
             .collect();
-        bodies.sort_unstable();
-        bodies.dedup();
-        let ids = leases.iter().map(|lease| lease.id.as_str());
-        let mut words = vec![Bytes::from_static(b"MGET")];
-        words.extend(
-            ids.chain(bodies.iter().copied())
-                .map(|id| self.keys.envelope(shard, id)),
+        let mut mget = vec![Bytes::from_static(b"MGET")];
+        let own = leases.iter().map(|lease| lease.id.as_str());
+        mget.extend(
+            own.chain(body_keys.iter().copied())
+                .map(|name| self.keys.envelope(shard, name)),
         );
-        let mut reader = Reader::new(self.run_one(Step::Command(words)).await?, "envelopes")?;
-        let mut own = Vec::with_capacity(leases.len());
+        let mut found = Reader::new(self.run_one(Step::Command(mget)).await?, "envelopes")?;
+        let mut envelopes = Vec::with_capacity(leases.len());
         for _ in leases {
-            own.push(bytes(reader.next()?));
+            envelopes.push(bytes(found.next()?));
         }
-        let mut found = BTreeMap::new();
-        for key in bodies {
-            found.insert(key, bytes(reader.next()?));
+        let mut bodies = BTreeMap::new();
+        for name in body_keys {
+            bodies.insert(name, bytes(found.next()?));
         }
-        let of_body = |lease: &Lease| found.get(lease.body_key.as_deref()?).cloned().flatten();
-        Ok(own.into_iter().zip(leases.iter().map(of_body)).collect())
+        let body = |lease: &Lease| bodies.get(lease.body_key.as_deref()?).cloned().flatten();
+        Ok(leases
+            .iter()
+            .zip(envelopes)
+            .map(|(lease, envelope)| (envelope, body(lease)))
+            .collect())
     }
 
     /// Extends leases that are still held, even expired ones that nobody recovered. Safe to repeat.
@@ -306,7 +310,7 @@ fn push_settlement(args: Args, settlement: &Settlement) -> Args {
             .text(child.lane.as_str())
             .text(&child.host)
             .number(child.retries)
-            .number(child.envelope.len() as u64)
+            .number(child.size)
             .number(millis(child.delay))
             .bytes(child.event.clone());
     }

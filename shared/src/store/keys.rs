@@ -12,6 +12,7 @@
 //! | `hs:{i}:fp` | zset | lanes at the fairness threshold, by their in-flight |
 //! | `hs:{i}:tm` | zset | lane -> ms when its rate window lets it run again |
 //! | `hs:{i}:st` `:inf` `:cfg` `:win` | hash | lane -> state; in-flight; settings; rate window |
+//! | `hs:{i}:ch` | hash | queue -> ms when its in-flight last changed |
 //! | `hs:{i}:hi` `:hw:<host>` `:hq` | hash, list, zset | in-flight per host; flow lanes waiting for a host; hosts with such lanes |
 //! | `hs:{i}:d` `:l` `:x` | zset | id -> due ms; lease end ms; time of death ms |
 //! | `hs:{i}:done` `:gone` | list | `<ms> <id>`: delivered and readable; ended, record only |

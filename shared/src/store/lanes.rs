@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::args::{Args, Reader, command, integer};
 use super::host::{HostError, Step};
-use super::{Store, scripts};
+use super::{AuditWalk, Store, scripts};
 use crate::message::{Lane, LaneKind, Shard};
 
 /// How many lanes one page of a walk over the settings asks for.
@@ -89,18 +89,6 @@ impl Store {
             .unwrap_or(0))
     }
 
-    /// Forgets the settings of a flow-control key that was not used for `unused`; `false` when it
-    /// was used, is paused or pinned, or has work.
-    pub async fn forget_flow_key(
-        &self,
-        shard: Shard,
-        lane: &Lane,
-        unused: Duration,
-    ) -> Result<bool, HostError> {
-        let reply = self.run_one(self.forget_step(shard, lane, unused)).await?;
-        Ok(integer(&reply) == Some(1))
-    }
-
     fn forget_step(&self, shard: Shard, lane: &Lane, unused: Duration) -> Step {
         let unused_ms: u64 = unused.as_millis().try_into().unwrap_or(u64::MAX);
         let args = Args::new().text(lane.as_str()).number(unused_ms);
@@ -108,12 +96,14 @@ impl Store {
     }
 
     /// Looks at one page of lanes with settings, starting at `cursor`, and forgets the flow-control
-    /// keys among them that were not used for `unused`. O(page).
+    /// keys among them that were not used for `unused`, are neither paused nor pinned, and that no
+    /// message named in the whole `walk`, waiting, delayed or dead. O(page).
     pub async fn forget_flow_keys(
         &self,
         shard: Shard,
         cursor: u64,
         unused: Duration,
+        walk: &AuditWalk,
     ) -> Result<FlowKeyPage, HostError> {
         let key = self.keys.of_shard(shard, "cfg");
         let from = cursor.to_string();
@@ -131,7 +121,9 @@ impl Store {
         while fields.len() > 0 {
             let (name, _settings) = (fields.text()?, fields.next()?);
             let lane = Lane::parse(&name).ok();
-            if let Some(lane) = lane.filter(|lane| lane.kind() == LaneKind::Flow) {
+            if let Some(lane) =
+                lane.filter(|lane| lane.kind() == LaneKind::Flow && !walk.names(lane.as_str()))
+            {
                 steps.push(self.forget_step(shard, &lane, unused));
             }
         }

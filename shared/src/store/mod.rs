@@ -7,6 +7,7 @@ mod args;
 mod audit;
 mod completions;
 mod dead_letters;
+mod events;
 mod exchange;
 mod heartbeat;
 mod inspect;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use audit::{AuditPage, Audited, SlotHolders};
+pub use audit::{AuditPage, AuditWalk, Audited};
 pub use completions::Completion;
 pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
 pub use exchange::{
@@ -37,7 +38,7 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use lanes::{FlowKeyPage, LaneChange};
-pub use publish::{Accepted, Enqueue, LaneLimits, host_name};
+pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
 
@@ -59,6 +60,8 @@ pub struct Retention {
     pub dead_letter_ms: u64,
     /// A deferred completion's result is kept for this long.
     pub completion_ms: u64,
+    /// An entry of the event log is kept for this long.
+    pub events_ms: u64,
 }
 
 impl Default for Retention {
@@ -69,6 +72,7 @@ impl Default for Retention {
             delivered_grace_ms: 60_000,
             dead_letter_ms: 30 * DAY_MS,
             completion_ms: 30 * DAY_MS,
+            events_ms: 7 * DAY_MS,
         }
     }
 }

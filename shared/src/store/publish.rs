@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader};
+use super::args::{Args, Reader, text};
 use super::host::{HostError, Step};
 use super::{Store, scripts};
 use crate::message::{EnvelopeError, Lane, LoggedEvent, MessageId, NewMessage, Shard, When};
@@ -76,6 +76,17 @@ pub fn host_name(host_lane: &Lane) -> String {
     host_lane.as_str().trim_start_matches("h:").to_owned()
 }
 
+/// Several messages that share one body. All belong to one shard.
+#[derive(Debug, Clone)]
+pub struct EnqueueGroup {
+    /// Name of the body they share, of this shard and used by nothing else.
+    pub body_key: String,
+    /// The encoded envelope that holds the body.
+    pub body: Bytes,
+    /// The members, whose envelopes name the body. Their deduplication scopes are not looked at.
+    pub members: Vec<Enqueue>,
+}
+
 /// The store's answer to a publish: durable when it is returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
@@ -116,6 +127,45 @@ impl Store {
         results
     }
 
+    /// Publishes all members of a group, or none; `false` when a guarded body was gone, and the
+    /// group may be sent again. When and limits are those of the first member. A repeat with the
+    /// same ids is safe and changes nothing.
+    pub async fn publish_group(
+        &self,
+        shard: Shard,
+        group: &EnqueueGroup,
+    ) -> Result<bool, HostError> {
+        let Some(first) = group.members.first() else {
+            return Ok(true);
+        };
+        let mut steps = vec![self.guarded_envelope(shard, &group.body_key, &group.body)];
+        for member in &group.members {
+            steps.push(self.guarded_envelope(shard, member.id.as_str(), &member.envelope));
+        }
+        let (due_ms, delay_ms) = due(first.when);
+        let mut args = Args::new()
+            .text(&group.body_key)
+            .number(due_ms)
+            .number(delay_ms)
+            .number(first.retries)
+            .number((group.body.len() + first.envelope.len()) as u64)
+            .number(first.limits.cap)
+            .number(first.limits.rate)
+            .number(first.limits.period_ms)
+            .number(group.members.len() as u64);
+        for member in &group.members {
+            args = args
+                .text(member.id.as_str())
+                .text(member.lane.as_str())
+                .text(&member.host)
+                .bytes(member.event.clone());
+        }
+        steps.push(self.script(shard, &scripts::PUBLISH_GROUP, args));
+        let last = self.host.run(steps).await.pop();
+        let reply = last.unwrap_or_else(|| Err(HostError::Lost(String::new())))?;
+        Ok(text(&reply).as_deref() == Some("accepted"))
+    }
+
     /// One pipeline. `None`: the guarded body was gone when the script ran.
     async fn publish_once(
         &self,
@@ -150,11 +200,7 @@ impl Store {
     }
 
     fn publish_step(&self, shard: Shard, message: &Enqueue) -> Step {
-        let (due_ms, delay_ms) = match message.when {
-            When::Now => (0, 0),
-            When::At(ms) => (ms, 0),
-            When::After(delay) => (0, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
-        };
+        let (due_ms, delay_ms) = due(message.when);
         let args = Args::new()
             .text(message.id.as_str())
             .text(message.dedup_scope.as_deref().unwrap_or_default())
@@ -170,6 +216,15 @@ impl Store {
             .number(message.limits.period_ms)
             .bytes(message.event.clone());
         self.script(shard, &scripts::PUBLISH_MESSAGE, args)
+    }
+}
+
+/// A time in milliseconds since the epoch and a delay in milliseconds; 0 = none.
+fn due(when: When) -> (u64, u64) {
+    match when {
+        When::Now => (0, 0),
+        When::At(ms) => (ms, 0),
+        When::After(delay) => (0, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
     }
 }
 

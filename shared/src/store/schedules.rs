@@ -30,6 +30,8 @@ pub struct Tick {
     pub host: String,
     /// Its retries.
     pub retries: u32,
+    /// Bytes of its envelope and of the body it names.
+    pub size: u64,
     /// How long it waits before it is ready.
     pub delay: Duration,
     /// Its event for the log.
@@ -60,7 +62,7 @@ impl Store {
             .text(tick.lane.as_str())
             .text(&tick.host)
             .number(tick.retries)
-            .number(tick.envelope.len() as u64)
+            .number(tick.size)
             .number(delay_ms)
             .bytes(tick.event.clone());
         let steps = vec![

@@ -39,7 +39,8 @@ scripts! {
         include_str!("lua/settle.lua"),
         include_str!("lua/promote.lua"),
         include_str!("lua/recover.lua"),
-        include_str!("lua/lease.lua")
+        include_str!("lua/lease.lua"),
+        include_str!("lua/trim.lua")
     ];
     /// Extends leases.
     RENEW_LEASES = "renew_leases" [];

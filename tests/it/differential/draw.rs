@@ -44,67 +44,94 @@ ZSCAN <k> 0 MATCH <glob>";
 /// What may come after the commands of a script, one a line.
 const SCRIPT_ENDS: &str = include_str!("script_ends.txt");
 
-/// What a placeholder may become.
+/// Commands that fill keys of every type, drawn now and then so that the others meet something.
+const FILLERS: &str = "\
+SET a <v>
+SET h <n>
+RPUSH c <v> <v> <v> <v>
+RPUSH c x y x y x x
+RPUSH c x y x y x
+HSET d <m> <v> <m> <n>
+HSET e <m> <n>
+ZADD f 1 m1 2 m2 2 m3 3 m4
+ZADD g <s> m1 <s> m2 <s> M
+XADD b 1-1 <m> <v>
+SADD i <m>*";
+
+/// Every key there is.
+pub(crate) const KEYS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+
+/// What a placeholder may become: what is usual, and what is odd or wrong.
 #[rustfmt::skip]
-pub(crate) fn choices(placeholder: &str) -> &'static [&'static str] {
+fn choices(placeholder: &str) -> (&'static [&'static str], &'static [&'static str]) {
     match placeholder {
-        "k" => &["a", "b", "c", "d", "e", "f", "g", "h"],
-        "m" => &["m1", "m2", "m3", "m4", "M", ""],
-        "v" => &["x", "y", "", "10", "-3", "hello world", "x", "\u{e9}\0\u{1}"],
-        "empty" => &[""],
-        "n" => &["1", "-1", "5", "9223372036854775000", "-9223372036854775808", "007", "x", "1.5"],
-        "i" => &["0", "1", "2", "3", "-1", "-2", "-3", "5", "-100", "100", "", "z", "9999999999"],
-        "s" => &["0", "1", "2", "2", "3", "-1", "1.5", "0.1", "1e20", "inf", "-inf", "nan", "abc",
-            "", "1700000000123", "-0", "1e-7", "3.0000000001"],
-        "b" => &["0", "1", "(1", "2", "(2", "3", "-1", "1.5", "-inf", "+inf", "(-inf", "inf", "zz",
-            "(", "1700000000123"],
-        "nxxx" => &["NX", "XX", "nx"],
-        "expiry" => &["PX 5", "PX 15", "EX 100", "PX 100000", "PXAT 99999999999999",
-            "EXAT 99999999999", "EX 0", "PX -5", "EX x", "EX 9223372036854775807", "PX",
-            "PXAT 1000"],
-        "ttl" => &["100", "1000", "0", "-1", "x", "9223372036854775807"],
-        "pttl" => &["5", "15", "100000", "0", "-1", "", "9223372036854775807"],
-        "at" => &["99999999999999", "0", "-5", "1000", "x"],
-        "ws" => &["WITHSCORES"],
-        "zflag" => &["NX", "XX", "GT", "LT", "CH", "INCR", "ch"],
-        "id" => &["1-1", "1-2", "2-1", "3-0", "5", "5-*", "7-7", "0-0", "0", "x-1", "9-9", "12-0",
-            "1-"],
-        "idb" => &["-", "+", "1", "2", "(1-1", "5", "(5", "3-0", "x", "0", "(0-0"],
-        "glob" => &["*", "m*", "m[12]", "?", "[^a-c]", "M", "m\\1", "", "[a-"],
-        "type" => &["string", "list", "hash", "zset", "nosuch"],
-        "word" => &["NX", "XX", "KEEPTTL", "PX", "5", "FOO", "SET", "ZADD", "RENAME"],
+        "m" => (&["m1", "m2", "m3", "m4"], &["M", ""]),
+        "v" => (&["x", "y", "x", "10"], &["", "-3", "hello world", "\u{e9}\0\u{1}"]),
+        "empty" => (&[""], &[""]),
+        "n" => (&["1", "-1", "5"],
+            &["9223372036854775000", "-9223372036854775808", "007", "x", "1.5"]),
+        "i" => (&["0", "1", "2", "3", "-1", "-2", "-3"],
+            &["5", "-100", "100", "", "z", "9999999999"]),
+        "s" => (&["0", "1", "2", "2", "3", "-1", "1.5"],
+            &["0.1", "1e20", "inf", "-inf", "nan", "abc", "", "1700000000123", "-0", "1e-7",
+            "3.0000000001"]),
+        "b" => (&["0", "1", "(1", "2", "(2", "3", "-inf", "+inf"],
+            &["-1", "1.5", "(-inf", "inf", "zz", "(", "1700000000123"]),
+        "nxxx" => (&["NX", "XX"], &["nx"]),
+        "expiry" => (&["PX 2", "PX 5", "EX 100", "PX 100000", "PXAT 99999999999999"],
+            &["EXAT 99999999999", "EX 0", "PX -5", "EX x", "EX 9223372036854775807", "PX",
+            "PXAT 1000"]),
+        "ttl" => (&["100", "1000"], &["0", "-1", "x", "9223372036854775807"]),
+        "pttl" => (&["2", "5", "100000"], &["0", "-1", "", "9223372036854775807"]),
+        "at" => (&["99999999999999", "1000"], &["0", "-5", "x"]),
+        "ws" => (&["WITHSCORES"], &["withscores"]),
+        "zflag" => (&["NX", "XX", "GT", "LT", "CH", "INCR"], &["ch"]),
+        "id" => (&["1-1", "1-2", "2-1", "3-0", "5-*", "7-7", "9-9", "12-0"],
+            &["5", "0-0", "0", "x-1", "1-"]),
+        "idb" => (&["-", "+", "1", "2", "(1-1", "5"], &["(5", "3-0", "x", "0", "(0-0"]),
+        "glob" => (&["*", "m*", "m[12]", "?"], &["[^a-c]", "M", "m\\1", "", "[a-"]),
+        "type" => (&["string", "list", "hash", "zset"], &["nosuch"]),
+        "word" => (&["NX", "XX", "KEEPTTL", "PX"], &["5", "FOO", "SET", "ZADD", "RENAME"]),
         other => panic!("no choices for {other}"),
     }
 }
 
 /// One thing done to both hosts.
 #[derive(Clone)]
-pub(crate) enum Action {
+pub(crate) struct Action {
+    /// Whether both are full meanwhile.
+    pub(crate) full: bool,
+    pub(crate) what: What,
+}
+
+/// What is done.
+#[derive(Clone)]
+pub(crate) enum What {
     Command(Vec<Bytes>),
     Walk(Vec<Bytes>),
     Script(String),
-    /// Both become full, or have room again.
-    Full(bool),
 }
 
 impl Action {
-    pub(crate) fn from_chance(chance: &[u8]) -> Self {
+    fn from_chance(chance: &[u8]) -> Self {
         let mut draw = Draw(chance.iter());
-        match draw.below(32) {
-            0..=15 => Self::Command(draw.command(COMMANDS)),
-            16..=18 => Self::Command(draw.command(PLAIN_COMMANDS)),
-            19..=20 => Self::Walk(draw.command(WALKS)),
-            21..=30 => Self::Script(draw.script()),
-            _ => Self::Full(draw.below(2) == 0),
-        }
+        let full = draw.below(16) == 15;
+        let what = match draw.below(32) {
+            0..=3 => What::Command(draw.command(FILLERS)),
+            4..=17 => What::Command(draw.command(COMMANDS)),
+            18..=19 => What::Command(draw.command(PLAIN_COMMANDS)),
+            20..=21 => What::Walk(draw.command(WALKS)),
+            _ => What::Script(draw.script()),
+        };
+        Self { full, what }
     }
 
     /// Whether keys may have been given a time that this case waits for.
     pub(crate) fn expires_soon(&self) -> bool {
-        match self {
-            Self::Command(words) => words.iter().any(|word| word == "PX" || word == "PEXPIRE"),
-            Self::Script(source) => source.contains("'PX', ") || source.contains("'PEXPIRE', "),
-            Self::Walk(_) | Self::Full(_) => false,
+        match &self.what {
+            What::Command(words) => words.iter().any(|word| word == "PX" || word == "PEXPIRE"),
+            What::Script(source) => source.contains("'PX', ") || source.contains("'PEXPIRE', "),
+            What::Walk(_) => false,
         }
     }
 }
@@ -112,16 +139,19 @@ impl Action {
 impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |words: &[Bytes]| {
-            let words = words
-                .iter()
-                .map(|word| format!("{:?}", String::from_utf8_lossy(word)));
-            words.collect::<Vec<_>>().join(" ")
+            let words = words.iter().map(|word| String::from_utf8_lossy(word));
+            words
+                .map(|word| format!("{word:?}"))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        match self {
-            Self::Command(words) => write!(f, "{}", line(words)),
-            Self::Walk(words) => write!(f, "walk {}", line(words)),
-            Self::Script(source) => write!(f, "script:\n{source}"),
-            Self::Full(full) => write!(f, "full: {full}"),
+        if self.full {
+            write!(f, "(full) ")?;
+        }
+        match &self.what {
+            What::Command(words) => write!(f, "{}", line(words)),
+            What::Walk(words) => write!(f, "walk {}", line(words)),
+            What::Script(source) => write!(f, "script:\n{source}"),
         }
     }
 }
@@ -152,20 +182,25 @@ impl Draw<'_> {
         lines[index % lines.len()]
     }
 
-    /// Any key; more often one that commands of this type share.
+    /// One of the usual, rarely one of the odd.
+    fn word(&mut self, placeholder: &str) -> &'static str {
+        let (usual, odd) = choices(placeholder);
+        let choices = if self.below(16) == 15 { odd } else { usual };
+        choices[self.below(choices.len())]
+    }
+
+    /// One of the keys that commands of this type share, rarely any other.
     fn key(&mut self, command: &[u8]) -> &'static str {
-        let usual: &[&str] = match command.first() {
-            Some(b'L' | b'R') => &["a", "c"],
-            Some(b'H') => &["a", "d", "e"],
-            Some(b'Z') => &["a", "f", "g"],
-            Some(b'X') => &["b"],
-            _ => choices("k"),
+        let usual: &[&str] = match command {
+            [b'L' | b'R', b'P' | b'R' | b'L' | b'I' | b'T', ..] => &["c"],
+            [b'H', ..] => &["d", "e"],
+            [b'Z', ..] => &["f", "g"],
+            [b'X', ..] => &["b"],
+            [b'S', b'A' | b'R' | b'I' | b'C' | b'M' | b'S', ..] => &["i"],
+            [b'G' | b'I' | b'A' | b'M' | b'S', ..] => &["a", "h"],
+            _ => &KEYS,
         };
-        let keys = if self.below(4) == 0 {
-            choices("k")
-        } else {
-            usual
-        };
+        let keys = if self.below(16) == 15 { &KEYS } else { usual };
         keys[self.below(keys.len())]
     }
 
@@ -185,7 +220,7 @@ impl Draw<'_> {
             for _ in 0..times {
                 let choice = match (placeholder, words.first()) {
                     ("k", Some(name)) => self.key(name),
-                    _ => self.of(choices(placeholder)),
+                    _ => self.word(placeholder),
                 };
                 let parts = choice.split(if placeholder == "expiry" { ' ' } else { '\n' });
                 words.extend(parts.map(|part| Bytes::copy_from_slice(part.as_bytes())));
@@ -216,8 +251,8 @@ impl Draw<'_> {
         if is_number && self.below(2) == 0 {
             return text.to_owned();
         }
-        if text == "a" {
-            return "KEYS[1]".to_owned();
+        if let "c" | "f" = text {
+            return format!("KEYS[{}]", if text == "c" { 1 } else { 2 });
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -.+()".contains(&byte);
         let escaped = word.iter().fold(String::new(), |text, byte| {

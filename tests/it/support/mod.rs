@@ -7,6 +7,7 @@
 pub(crate) mod front_door;
 pub(crate) mod name_server;
 pub(crate) mod process;
+pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;

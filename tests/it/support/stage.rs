@@ -57,8 +57,8 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// One stage on each host.
-    pub(crate) async fn both() -> Vec<Self> {
-        vec![Self::embedded(LEASE), Self::redis(LEASE).await]
+    pub(crate) fn both() -> Vec<Self> {
+        vec![Self::embedded(LEASE), Self::redis(LEASE)]
     }
 
     /// On the embedded host.
@@ -71,12 +71,12 @@ impl Stage {
     }
 
     /// On a server of its own that survives a kill.
-    pub(crate) async fn redis(lease: Duration) -> Self {
-        Self::on_server(RedisServer::start_durable(), lease, 1).await
+    pub(crate) fn redis(lease: Duration) -> Self {
+        Self::on_server(RedisServer::start_durable(), lease, 1)
     }
 
     /// On `server`, with this many shards.
-    pub(crate) async fn on_server(server: RedisServer, lease: Duration, shards: u16) -> Self {
+    pub(crate) fn on_server(server: RedisServer, lease: Duration, shards: u16) -> Self {
         let mut stage = Self::on_url(&server.url(), lease, shards);
         stage.redis = Some(server);
         stage

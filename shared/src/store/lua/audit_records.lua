@@ -1,6 +1,7 @@
 -- Repairs half states: each record against the place its state names, and its lane's own place.
--- ARGV: 1 lease ms, then ids. Returns: { repaired, unreadable }. O(ids), each list search bounded.
-local SEARCH_MAX = 10000
+-- ARGV: 1 lease ms, then ids. Returns: { repaired, unreadable }. O(ids): each lane is looked
+-- at once, and a search goes no further than SEARCH_MAX; in a longer list nothing is repaired.
+local SEARCH_MAX = 1000
 local lease_ms = number(ARGV[1], 'lease')
 open_drain()
 local repaired, broken = 0, 0
@@ -9,7 +10,17 @@ local function missing_from(list, member)
   return not call('LPOS', list, member, 'MAXLEN', SEARCH_MAX) and call('LLEN', list) < SEARCH_MAX
 end
 
+-- Messages of a deleted queue wait in the trash for the sweeper, not in a lane.
+local has_trash = call('LLEN', P .. 'trash') > 0
+local function is_unlisted(id, lane)
+  if has_trash and kind(lane) == 'q' then return false end
+  return missing_from(P .. 'ln:' .. lane, id)
+end
+
+local audited = {}
 local function audit_lane(lane)
+  if audited[lane] then return end
+  audited[lane] = true
   local st = call('HGET', P .. 'st', lane)
   if waiting(lane) == 0 then return end
   local misplaced = not st or st == 'V' or st == 'U'
@@ -49,7 +60,7 @@ for i = 2, #ARGV do
     elseif r.st == 'x' and not call('ZSCORE', P .. 'x', id) then
       misplaced = true
       call('ZADD', P .. 'x', text(now), id)
-    elseif r.st == 'w' and missing_from(P .. 'ln:' .. r.lane, id) then
+    elseif r.st == 'w' and is_unlisted(id, r.lane) then
       misplaced = true
       call('RPUSH', P .. 'ln:' .. r.lane, id)
     end

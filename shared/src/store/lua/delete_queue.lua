@@ -3,13 +3,13 @@
 local lane = ARGV[1]
 open_drain()
 if waiting(lane) > 0 then
-  local name = 'tl:' .. text(now) .. ':' .. TIME[2] .. ':' .. lane
-  if call('EXISTS', P .. name) == 0 then
-    call('RENAME', P .. 'ln:' .. lane, P .. name)
-    call('RPUSH', P .. 'trash', name)
-  end
+  -- A name leaves the trash only with its list, so this one is free.
+  local name = 'tl:' .. text(now) .. ':' .. text(call('LLEN', P .. 'trash')) .. ':' .. lane
+  call('RENAME', P .. 'ln:' .. lane, P .. name)
+  call('RPUSH', P .. 'trash', name)
 end
 call('HDEL', P .. 'cfg', lane)
+call('HDEL', P .. 'ch', lane)
 settings_of[lane] = nil
 wake_lane(lane)
 return 'ok'

@@ -27,12 +27,12 @@ local recovered = recover(BATCH_MIN, may_recover, lease_ms)
 clamp_leases(BATCH_MIN, lease_ms)
 wake_parked(BATCH_MIN, fair_flow, fair_host)
 local leases = lease(want, nonce, lease_ms, fair_flow, fair_host, byte_budget)
-local trimmed = trim(2 * #settlements + 16, done_ms, dead_ms)
+local trimmed, is_behind = trim(2 * #settlements + BATCH_MIN, done_ms, dead_ms)
 log_events()
 
 local more = call('LLEN', P .. 'run') > 0
 if more then wake() end
-more = more or promoted >= math.max(BATCH_MIN, want) or recovered >= BATCH_MIN
+more = more or is_behind or promoted >= math.max(BATCH_MIN, want) or recovered >= BATCH_MIN
 
 local next_due = -1
 local sets = { 'd', 'tm', 'l' }

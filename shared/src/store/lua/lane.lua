@@ -110,7 +110,10 @@ local function wake_lane(lane, its_turn)
   end
 end
 
+-- Of a queue the time of change is kept too: holding messages and callbacks are not in one place
+-- where a recount could find them, so it must know that nothing moved while it looked.
 local function slot(lane, change)
+  if kind(lane) == 'q' then call('HSET', P .. 'ch', lane, text(now)) end
   if call('HINCRBY', P .. 'inf', lane, change) <= 0 then call('HDEL', P .. 'inf', lane) end
 end
 
@@ -127,8 +130,10 @@ local function pass_turn(host, expected)
       return
     end
     moved = moved + 1
-    call('HDEL', P .. 'st', lane)
-    wake_lane(lane, true)
+    if call('HGET', P .. 'st', lane) == 'H' then
+      call('HDEL', P .. 'st', lane)
+      wake_lane(lane, true)
+    end
     if call('HGET', P .. 'st', lane) == 'R' then break end
   end
   if call('LLEN', key) == 0 then call('ZREM', P .. 'hq', host)

@@ -92,15 +92,17 @@ local function finish(id, r, state, response, children)
   if held ~= '' then wake_lane(held) end
 end
 
--- A lease ends without a settlement: expired, handed back, or its worker died.
+-- A lease ends without a settlement: expired, handed back, or its worker died. From the second loss
+-- on the message pauses. At LOST_MAX it goes to the head at once, to be settled dead; if even that
+-- is lost, it pauses again, so that a message which kills its readers never blocks its lane.
 local function give_back(id, r, is_loss, lease_ms)
   if has_flag(r, 'd') then return finish(id, r, 'k', '', {}) end
   if has_flag(r, 'c') then return finish(id, r, 'c', '', {}) end
   if is_loss then r.lost = r.lost + 1 end
   call('ZREM', P .. 'l', id)
   r.nonce = ''
-  if is_loss and r.lost >= 2 and r.lost < LOST_MAX then
-    local due = now + lease_ms * 2 ^ (r.lost - 1)
+  if is_loss and r.lost >= 2 and r.lost ~= LOST_MAX then
+    local due = now + lease_ms * 2 ^ math.min(r.lost - 1, LOST_MAX - 1)
     if kind(r.lane) == 'q' then
       r.st = 'h'
       put_record(id, r)

@@ -15,7 +15,8 @@ if scope ~= '' then
   local first = call('GET', P .. 'u:' .. scope)
   if first == id then return { 'accepted', id } end
   if first then
-    call('UNLINK', P .. 'b:' .. id)
+    -- Only what this pipeline has just set: a live body of that name has no expiry.
+    if call('PTTL', P .. 'b:' .. id) > 0 then call('UNLINK', P .. 'b:' .. id) end
     return { 'duplicate', first }
   end
 end

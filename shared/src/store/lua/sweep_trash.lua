@@ -1,4 +1,5 @@
--- Cancels up to n messages of deleted queues. ARGV: 1 n. Returns: how many entries were taken.
+-- Cancels up to n messages of deleted queues. ARGV: 1 n. Returns: 0 when nothing is left, else how
+-- many entries were taken, at least 1.
 local n = number(ARGV[1], 'n')
 open_drain()
 local name = call('LINDEX', P .. 'trash', 0)
@@ -13,4 +14,4 @@ for i = 1, #ids do
 end
 if call('EXISTS', P .. name) == 0 then call('LPOP', P .. 'trash') end
 log_events()
-return #ids
+return math.max(#ids, 1)

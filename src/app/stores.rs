@@ -1,0 +1,144 @@
+//! Opening the store: connecting, and agreeing on the number of shards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookstash_shared::config::Settings;
+use hookstash_shared::message::Shards;
+use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::host::{Host, HostError};
+use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions, RedisUrl};
+use hookstash_shared::store::{Retention, Store};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// Shards for each master of a cluster, and the most a cluster gets.
+const SHARDS_PER_MASTER: usize = 4;
+const CLUSTER_SHARDS_MAX: usize = 16;
+
+/// The store as the two sides of a process use it: on Redis, each has connections of its own.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// For the front door. It has the store's own number of shards.
+    pub api: Store,
+    /// For a worker. It has the number that this process was told, and leases nothing when that is
+    /// not the store's own.
+    pub worker: Store,
+    /// Whether this process was told another number of shards than the store has.
+    pub is_disagreed: bool,
+}
+
+/// Why the store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Connected, but it does not serve.
+    #[error("ask the store how many shards it has")]
+    Ask(#[from] HostError),
+}
+
+impl OpenError {
+    /// Whether trying again later can help.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Connect(error) => matches!(
+                error,
+                ConnectError::Unreachable { .. }
+                    | ConnectError::Silent { .. }
+                    | ConnectError::Refused { .. }
+            ),
+            Self::Ask(error) => !matches!(error, HostError::Fault(_)),
+        }
+    }
+}
+
+pub(super) async fn embedded(
+    host: &Arc<EmbeddedHost>,
+    settings: &Settings,
+) -> Result<Stores, OpenError> {
+    let host: Arc<dyn Host> = Arc::clone(host) as _;
+    agree(&host, &host, Shards::ONE, settings).await
+}
+
+pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Stores, OpenError> {
+    let text = url.expose_secret();
+    let options = RedisOptions::default();
+    let host = RedisHost::connect(&RedisUrl::parse(text)?, options.clone()).await?;
+    let facts = host.facts().await?;
+    let is_cluster = facts
+        .iter()
+        .any(|server| server.is_cluster_node == Some(true));
+    let (usual, found) = if is_cluster {
+        let shards = (facts.len() * SHARDS_PER_MASTER).min(CLUSTER_SHARDS_MAX);
+        let shards = u16::try_from(shards)
+            .ok()
+            .and_then(|shards| Shards::new(shards).ok());
+        (shards.unwrap_or(Shards::ONE), as_cluster(text))
+    } else {
+        (Shards::ONE, text.to_owned())
+    };
+    let worker_host = RedisHost::lazy(&RedisUrl::parse(&found)?, options)?;
+    let (api, worker): (Arc<dyn Host>, Arc<dyn Host>) = (Arc::new(host), Arc::new(worker_host));
+    agree(&api, &worker, usual, settings).await
+}
+
+/// The URL of a cluster by one of its nodes: a host that connects later does not find out itself.
+fn as_cluster(url: &str) -> String {
+    match url.trim().split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['-', '+']) => {
+            format!("{scheme}-cluster://{rest}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+async fn agree(
+    api: &Arc<dyn Host>,
+    worker: &Arc<dyn Host>,
+    usual: Shards,
+    settings: &Settings,
+) -> Result<Stores, OpenError> {
+    let told = settings.shards.unwrap_or(usual);
+    let store = |host: &Arc<dyn Host>, shards| {
+        let prefix = &settings.key_prefix;
+        Store::new(
+            Arc::clone(host),
+            prefix,
+            shards,
+            settings.lease,
+            retention(settings),
+        )
+    };
+    let agreed = store(api, told).agree_on_shards(told.count()).await?;
+    let agreed = Shards::new(agreed).unwrap_or(told);
+    let is_disagreed = settings.shards.is_some_and(|shards| shards != agreed);
+    Ok(Stores {
+        api: store(api, agreed),
+        worker: store(worker, if is_disagreed { told } else { agreed }),
+        is_disagreed,
+    })
+}
+
+fn retention(settings: &Settings) -> Retention {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Retention {
+        dedup_window_ms: ms(settings.dedup_window),
+        delivered_grace_ms: ms(settings.delivered_grace),
+        dead_letter_ms: ms(settings.dlq_retention),
+        completion_ms: ms(settings.completion_retention),
+        events_ms: ms(settings.events_retention),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_a_cluster_is_used_as_one() {
+        assert_eq!(as_cluster("rediss://u:p@h:1"), "rediss-cluster://u:p@h:1");
+        assert_eq!(as_cluster("redis-cluster://h:1"), "redis-cluster://h:1");
+        assert!(RedisUrl::parse(&as_cluster("redis://:p@h:1")).is_ok());
+    }
+}

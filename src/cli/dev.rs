@@ -1,0 +1,154 @@
+//! `hookstash dev`: everything on a developer's machine.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use hookstash_shared::config::{Settings, names};
+use hookstash_shared::environment::Environment;
+use hookstash_shared::signing::SigningKeys;
+use hookstash_shared::telemetry::MaskedUrl;
+use secrecy::ExposeSecret as _;
+
+use super::credentials;
+use super::failure::Failure;
+use super::out::say;
+use super::setting_flags::{SettingFlags, after_help};
+use crate::app::{App, Egress};
+use crate::lifecycle::{Patience, Plan, Role};
+
+/// Where it listens when it is not told: where the SDKs' development mode expects it.
+const PORT: u16 = 8080;
+
+/// Everything in one process, for development
+///
+/// Front door and worker with the public credentials of QStash's development server: paste the
+/// lines it prints into your application's environment. An SDK with devMode (QSTASH_DEV=1) finds
+/// it on port 8080 by itself.
+///
+/// Destinations on your own machine and network are allowed. It listens on loopback only. Without
+/// --redis-url the store is in memory and everything is lost on exit.
+#[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
+#[derive(Args)]
+#[command(after_long_help = after_help("\
+Examples:
+  hookstash dev
+  hookstash dev --port 0                                # any free port; it is printed
+  hookstash dev --redis-url redis://localhost:6379      # messages survive a restart
+
+  # Send something:
+  curl -X POST http://127.0.0.1:8080/v2/publish/http://localhost:3000/hook \\
+      -H \"Authorization: Bearer $QSTASH_TOKEN\" -d '{\"hello\":\"world\"}'"))]
+pub(super) struct Dev {
+    /// Port to listen on, on 127.0.0.1; 0 is any free one [default: 8080]
+    #[arg(long, value_name = "PORT", conflicts_with = "HOOKSTASH_LISTEN")]
+    port: Option<u16>,
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+impl Dev {
+    pub(super) async fn run(
+        mut self,
+        environment: Arc<dyn Environment>,
+    ) -> Result<ExitCode, Failure> {
+        if let Some(port) = self.port {
+            let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            self.settings.set(&names::LISTEN, address.to_string());
+        }
+        let given = self.settings.read(&*environment)?;
+        let listen = listen(&given)?;
+        refuse_data_dir(&given)?;
+        super::start_log(&given)?;
+        let lines = Lines::of(&given);
+        let app = App::new(credentials::fill(given), environment, Egress::Development)?;
+        let plan = Plan {
+            role: Role::Both,
+            listen: Some(listen),
+            patience: Patience::None,
+            observer: None,
+        };
+        super::run(&app, plan, |address| {
+            say(lines.text(address.unwrap_or(listen)));
+        })
+        .await
+    }
+}
+
+/// Loopback only, because anybody knows the credentials.
+fn listen(settings: &Settings) -> Result<SocketAddr, Failure> {
+    let usual = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+    let listen = settings.listen.unwrap_or(usual);
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(listen);
+    }
+    let text = "`hookstash dev` listens on loopback only, because its credentials are public";
+    Err(Failure::usage(text).advise(
+        "Give --port, or an address such as 127.0.0.1:8080 in --listen or HOOKSTASH_LISTEN.\n\
+         To be reached from elsewhere, use `hookstash serve` with a QSTASH_TOKEN of your own.",
+    ))
+}
+
+fn refuse_data_dir(settings: &Settings) -> Result<(), Failure> {
+    if settings.data_dir.is_none() {
+        return Ok(());
+    }
+    let text = "--data-dir (HOOKSTASH_DATA_DIR) is not available yet: the embedded store keeps \
+                everything in memory";
+    let advice = "For messages that survive a restart, give --redis-url.";
+    Err(Failure::usage(text).advise(advice))
+}
+
+/// What is printed when it is ready.
+struct Lines {
+    has_own_token: bool,
+    has_own_keys: bool,
+    redis: Option<String>,
+}
+
+impl Lines {
+    fn of(given: &Settings) -> Self {
+        let redis = given.redis_url.as_ref();
+        Self {
+            has_own_token: given.token.is_some(),
+            has_own_keys: given.signing_keys.is_some(),
+            redis: redis.map(|url| MaskedUrl(url.expose_secret()).to_string()),
+        }
+    }
+
+    fn text(&self, address: SocketAddr) -> String {
+        let keys = SigningKeys::development();
+        let mut text = format!(
+            "hookstash dev is ready on http://{address}\n\n\
+             Paste into your application's environment:\n\n\
+             export QSTASH_URL=\"http://{address}\"\n"
+        );
+        let mut line = |name: &str, value: &str, is_own: bool| {
+            // One that was set is a secret, which is never shown.
+            let _ = if is_own {
+                writeln!(text, "# {name}: as you set it here")
+            } else {
+                writeln!(text, "export {name}=\"{value}\"")
+            };
+        };
+        line(
+            "QSTASH_TOKEN",
+            credentials::DEVELOPMENT_TOKEN,
+            self.has_own_token,
+        );
+        let (current, next) = (keys.current().expose_secret(), keys.next().expose_secret());
+        line("QSTASH_CURRENT_SIGNING_KEY", current, self.has_own_keys);
+        line("QSTASH_NEXT_SIGNING_KEY", next, self.has_own_keys);
+        let _ = match &self.redis {
+            None => write!(
+                text,
+                "\nThe store is in memory: EVERYTHING IS LOST when this process ends.\n\
+                 With --redis-url it is kept."
+            ),
+            Some(url) => write!(text, "\nThe store is the Redis at {url}."),
+        };
+        text + "\nThe credentials are public: for development only. Ctrl-C ends it."
+    }
+}

@@ -1,0 +1,122 @@
+//! The command line: one file for each command.
+
+mod api;
+mod credentials;
+mod demo;
+mod dev;
+mod dlq;
+mod failure;
+mod out;
+mod paint;
+mod serve;
+mod setting_flags;
+mod transport;
+mod worker;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use hookstash_shared::config::Settings;
+use hookstash_shared::environment::{Environment, ProcessEnvironment};
+use hookstash_shared::telemetry;
+
+use crate::lifecycle::{self, Ended, Plan, Shutdown};
+use failure::Failure;
+
+/// Durable, signed delivery of webhooks, with a front door that speaks the QStash v2 protocol.
+#[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
+#[derive(Parser)]
+#[command(
+    name = "hookstash",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+New here?        hookstash demo
+On your machine: hookstash dev
+In production:   hookstash serve
+
+Exit codes: 0 done, 1 failed, 2 wrong command line or setting, 3 not found, 4 stopped while
+deliveries ran (their messages were handed back and are delivered again).")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Dev(Box<dev::Dev>),
+    Serve(Box<serve::Serve>),
+    Api(Box<api::Api>),
+    Worker(Box<worker::Worker>),
+    Dlq(dlq::Dlq),
+}
+
+/// Runs the command of this process's command line.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let environment: Arc<dyn Environment> = Arc::new(ProcessEnvironment);
+    let result = runtime().and_then(|runtime| {
+        let code = runtime.block_on(async {
+            match cli.command {
+                Command::Demo(demo) => demo.run().await,
+                Command::Dev(dev) => dev.run(environment).await,
+                Command::Serve(serve) => serve.run(environment).await,
+                Command::Api(api) => api.run(environment).await,
+                Command::Worker(worker) => worker.run(environment).await,
+                Command::Dlq(dlq) => dlq.run(&*environment).await,
+            }
+        });
+        // What still runs has been given its time.
+        runtime.shutdown_background();
+        code
+    });
+    result.unwrap_or_else(|failure| {
+        failure.tell();
+        failure.code()
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    built.map_err(|error| Failure::failed("start the threads of this process").because(&error))
+}
+
+/// Starts the log as the settings say.
+fn start_log(settings: &Settings) -> Result<(), Failure> {
+    telemetry::start(&settings.log, settings.log_format)
+        .map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Starts the roles, tells where they listen, and runs them until a signal ends them.
+async fn run(
+    app: &crate::app::App,
+    plan: Plan,
+    announce: impl FnOnce(Option<std::net::SocketAddr>),
+) -> Result<ExitCode, Failure> {
+    let shutdown = Shutdown::on_signals()
+        .map_err(|error| Failure::failed("listen to signals").because(&error))?;
+    let Some(running) = lifecycle::start(app, plan, &shutdown).await? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    announce(running.address());
+    Ok(match running.until_ended().await {
+        Ended::Finished => ExitCode::SUCCESS,
+        Ended::Cut => failure::CUT.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

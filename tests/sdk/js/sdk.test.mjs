@@ -1,0 +1,287 @@
+// The official SDK publishes to a running server (QSTASH_URL, QSTASH_TOKEN), receives the delivery
+// and verifies it. The server must be allowed to call 127.0.0.1, as `hookstash dev` is.
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { after, before, test } from "node:test";
+
+import { Client, QstashError, Receiver } from "@upstash/qstash";
+
+import { Destination, sleep, until } from "./receiver.mjs";
+
+const { QSTASH_URL: baseUrl, QSTASH_TOKEN: token } = process.env;
+if (!baseUrl || !token) throw new Error("set QSTASH_URL and QSTASH_TOKEN to a running server");
+
+const client = new Client({ baseUrl, token });
+const destination = new Destination();
+let receiver;
+
+// A path that no other test uses.
+const somewhere = () => `/${randomUUID()}`;
+
+// A call that the SDK has no method for.
+const call = (method, path) =>
+  fetch(`${baseUrl}${path}`, { method, headers: { Authorization: `Bearer ${token}` } });
+
+const refused = (status, text) => (error) => {
+  assert.ok(error instanceof QstashError, `${error}`);
+  assert.equal(error.status, status);
+  assert.match(error.message, text);
+  return true;
+};
+
+const verified = (request, url) =>
+  receiver.verify({
+    signature: request.headers["upstash-signature"],
+    body: request.body.toString(),
+    url,
+  });
+
+before(async () => {
+  await destination.start();
+  const keys = await (await call("GET", "/v2/keys")).json();
+  receiver = new Receiver({ currentSigningKey: keys.current, nextSigningKey: keys.next });
+});
+
+after(() => destination.stop());
+
+test("publishJSON is delivered once, signed, with its headers", async () => {
+  const path = somewhere();
+  const url = destination.url(path);
+  const { messageId } = await client.publishJSON({
+    url,
+    body: { hello: "wörld" },
+    headers: { "X-Agent-Step": "7" },
+  });
+  assert.match(messageId, /^msg_\w+$/);
+  const [request] = await destination.waitFor(path, 1);
+  assert.equal(request.method, "POST");
+  assert.deepEqual(JSON.parse(request.body), { hello: "wörld" });
+  assert.equal(request.headers["content-type"], "application/json");
+  assert.equal(request.headers["x-agent-step"], "7");
+  assert.equal(request.headers["user-agent"], "Upstash-QStash");
+  assert.equal(request.headers["upstash-message-id"], messageId);
+  assert.equal(request.headers["upstash-retried"], "0");
+  const ours = ["upstash-telemetry-sdk", "upstash-method", "authorization"];
+  for (const name of ours) assert.equal(request.headers[name], undefined, name);
+  await sleep(200);
+  assert.equal(destination.at(path).length, 1);
+});
+
+test("the receiver accepts a delivery with and without its URL, and nothing else", async () => {
+  const path = `${somewhere()}?a=1&b=two%20words`;
+  const url = destination.url(path);
+  await client.publish({ url, body: "text" });
+  const [request] = await destination.waitFor(path, 1);
+  assert.equal(await verified(request), true);
+  assert.equal(await verified(request, url), true);
+  await assert.rejects(verified(request, `${url}/`));
+  await assert.rejects(verified({ ...request, body: Buffer.from("text ") }, url));
+  const other = new Receiver({
+    currentSigningKey: "sig_0000000000000000000000000000",
+    nextSigningKey: "sig_1111111111111111111111111111",
+  });
+  const signature = request.headers["upstash-signature"];
+  await assert.rejects(other.verify({ signature, body: "text" }));
+});
+
+test("every method, an empty body and raw bytes arrive as they were published", async () => {
+  for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE"]) {
+    const path = somewhere();
+    await client.publish({ url: destination.url(path), method });
+    const [request] = await destination.waitFor(path, 1);
+    assert.equal(request.method, method);
+    assert.equal(request.body.length, 0);
+    assert.equal(await verified(request, destination.url(path)), true);
+  }
+  const path = somewhere();
+  const body = Buffer.from([0, 255, 13, 10, 128]);
+  await client.publish({ url: destination.url(path), body });
+  const [request] = await destination.waitFor(path, 1);
+  assert.deepEqual(request.body, body);
+});
+
+test("a failing destination is tried again by the retry delay, under one message id", async () => {
+  const path = somewhere();
+  const url = destination.answer(path, { status: 500 }, { status: 302 }, { status: 200 });
+  const { messageId } = await client.publishJSON({ url, body: { n: 1 }, retryDelay: "50" });
+  const requests = await destination.waitFor(path, 3);
+  assert.deepEqual(
+    requests.map((request) => request.headers["upstash-retried"]),
+    ["0", "1", "2"],
+  );
+  for (const request of requests) {
+    assert.equal(request.headers["upstash-message-id"], messageId);
+    assert.equal(await verified(request, url), true);
+  }
+  await sleep(300);
+  assert.equal(destination.at(path).length, 3);
+});
+
+test("Retry-After says when the next attempt comes", async () => {
+  const path = somewhere();
+  const hint = { status: 429, headers: { "Retry-After": "0" } };
+  const url = destination.answer(path, hint, { status: 200 });
+  await client.publish({ url, retryDelay: "3600000" });
+  await destination.waitFor(path, 2);
+});
+
+test("a message without retries ends in the dead-letter queue and can be redriven", async () => {
+  const path = somewhere();
+  const failure = { status: 404, headers: { "X-Why": "gone" }, body: "404 Not Found" };
+  const url = destination.answer(path, failure, failure, { status: 200 });
+  const { messageId } = await client.publishJSON({
+    url,
+    body: { keep: true },
+    headers: { "Test-Header": "value" },
+    retries: 0,
+    label: "dead",
+  });
+  let letter = await until(() => find(messageId), "the dead letter");
+  assert.equal(letter.responseStatus, 404);
+  assert.equal(letter.responseBody, "404 Not Found");
+  assert.deepEqual(letter.responseHeader["X-Why"], ["gone"]);
+  assert.equal(letter.url, url);
+  assert.equal(letter.body, '{"keep":true}');
+  assert.deepEqual(letter.header["Test-Header"], ["value"]);
+  assert.equal(letter.label, "dead");
+  const one = await (await call("GET", `/v2/dlq/${letter.dlqId}`)).json();
+  assert.equal(one.messageId, messageId);
+
+  for (const attempt of [2, 3]) {
+    const redriven = await call("POST", `/v2/dlq/retry/${letter.dlqId}`);
+    assert.equal(redriven.status, 201);
+    const { messageId: newId } = await redriven.json();
+    assert.notEqual(newId, letter.messageId);
+    const requests = await destination.waitFor(path, attempt);
+    assert.equal(requests.at(-1).headers["upstash-message-id"], newId);
+    assert.equal(requests.at(-1).headers["test-header"], "value");
+    assert.equal(requests.at(-1).body.toString(), '{"keep":true}');
+    if (attempt === 2) letter = await until(() => find(newId), "the dead letter again");
+  }
+  assert.equal(await find(messageId), undefined);
+});
+
+test("dead letters are listed by pages and deleted one by one", async () => {
+  const url = destination.answer("/always-410", { status: 410 });
+  const published = await Promise.all(
+    Array.from({ length: 3 }, () => client.publish({ url, retries: 0 })),
+  );
+  const ids = new Set(published.map(({ messageId }) => messageId));
+  await until(async () => {
+    const found = await Promise.all([...ids].map((id) => find(id)));
+    return found.every(Boolean);
+  }, "three dead letters");
+  const seen = new Set();
+  let cursor;
+  do {
+    const page = await client.dlq.listMessages({ cursor, count: 2 });
+    assert.ok(page.messages.length <= 2);
+    for (const { dlqId } of page.messages) {
+      assert.ok(!seen.has(dlqId), "an entry came twice");
+      seen.add(dlqId);
+    }
+    cursor = page.cursor;
+  } while (cursor);
+  for (const id of ids) {
+    assert.ok(seen.has(id));
+    await client.dlq.delete(id);
+    await assert.rejects(client.dlq.delete(id), refused(404, /not found/));
+  }
+});
+
+test("a deduplication id is delivered once", async () => {
+  const path = somewhere();
+  const message = { url: destination.url(path), body: "x", deduplicationId: randomUUID() };
+  const [first, ...others] = await Promise.all(
+    Array.from({ length: 10 }, () => client.publish(message)),
+  );
+  const ids = new Set([first, ...others].map(({ messageId }) => messageId));
+  assert.equal(ids.size, 1);
+  const duplicates = [first, ...others].filter(({ deduplicated }) => deduplicated);
+  assert.equal(duplicates.length, 9);
+  await destination.waitFor(path, 1);
+  assert.equal((await client.publish(message)).deduplicated, true);
+  const content = { url: destination.url(path), body: path, contentBasedDeduplication: true };
+  await client.publish(content);
+  assert.equal((await client.publish(content)).deduplicated, true);
+  await destination.waitFor(path, 2);
+  await sleep(200);
+  assert.equal(destination.at(path).length, 2);
+  await assert.rejects(
+    client.publish({ ...message, deduplicationId: "a:b" }),
+    refused(400, /DeduplicationId cannot contain ':'/),
+  );
+});
+
+test("a delayed message can be read and cancelled, and is never sent", async () => {
+  const path = somewhere();
+  const { messageId } = await client.publishJSON({
+    url: destination.url(path),
+    method: "PUT",
+    body: { a: 1 },
+    headers: { "test-header": "value" },
+    delay: 2,
+    retries: 7,
+    retryDelay: "1000 * (1 + retried)",
+    timeout: 30,
+    label: "delayed",
+  });
+  const message = await client.messages.get(messageId);
+  assert.equal(message.messageId, messageId);
+  assert.equal(message.url, destination.url(path));
+  assert.equal(message.method, "PUT");
+  assert.equal(message.body, '{"a":1}');
+  assert.equal(message.maxRetries, 7);
+  assert.equal(message.retryDelayExpression, "1000 * (1 + retried)");
+  assert.equal(message.label, "delayed");
+  assert.equal(message.callerIP, "127.0.0.1");
+  assert.deepEqual(message.header, {
+    "Content-Type": ["application/json"],
+    "Test-Header": ["value"],
+  });
+  assert.ok(Math.abs(message.notBefore - message.createdAt - 2_000) < 1_000);
+  await client.messages.cancel(messageId);
+  await assert.rejects(client.messages.get(messageId), refused(404, /message msg_\w+ not found/));
+  await assert.rejects(client.messages.cancel(messageId), refused(404, /not found/));
+  await sleep(2_500);
+  assert.equal(destination.at(path).length, 0);
+});
+
+test("a delay and a time to wait for are kept", async () => {
+  const [delayed, timed] = [somewhere(), somewhere()];
+  const start = Date.now();
+  await client.publish({ url: destination.url(delayed), delay: 1 });
+  const at = Math.ceil(start / 1_000) + 1;
+  await client.publish({ url: destination.url(timed), notBefore: at });
+  await destination.waitFor(delayed, 1);
+  assert.ok(Date.now() - start >= 1_000);
+  await destination.waitFor(timed, 1);
+  assert.ok(Date.now() >= at * 1_000);
+});
+
+test("refusals reach the SDK with their status and text", async () => {
+  await assert.rejects(
+    client.publish({ urlGroup: "no-such-group", body: "x" }),
+    refused(400, /endpoint has invalid scheme, add http:\/\/ or https:\/\//),
+  );
+  await assert.rejects(
+    client.publish({ url: destination.url("/"), delay: "400d" }),
+    refused(400, /Upstash-Delay/),
+  );
+  await assert.rejects(
+    client.publish({ url: destination.url("/"), body: "x".repeat(10 * 1024 * 1024 + 1) }),
+    refused(413, /quota maxMessageSize exceeded/),
+  );
+  const stranger = new Client({ baseUrl, token: "wrong" });
+  await assert.rejects(
+    stranger.publish({ url: destination.url("/"), body: "x" }),
+    refused(401, /unable to authenticate: invalid token/),
+  );
+});
+
+// The dead letter of a message.
+async function find(messageId) {
+  const { messages } = await client.dlq.listMessages();
+  return messages.find((message) => message.messageId === messageId);
+}

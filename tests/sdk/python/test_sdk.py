@@ -1,0 +1,290 @@
+"""The official Python SDK publishes to a running server, receives the delivery and verifies it.
+
+QSTASH_URL and QSTASH_TOKEN name the server, which must be allowed to call 127.0.0.1, as
+`hookstash dev` is. Run with `python3 -m unittest` in this directory, or with pytest.
+"""
+
+import asyncio
+import json
+import os
+import threading
+import time
+import unittest
+import urllib.request
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from qstash import AsyncQStash, QStash, Receiver
+from qstash.errors import QStashError, SignatureError
+
+URL = os.environ.get("QSTASH_URL", "")
+TOKEN = os.environ.get("QSTASH_TOKEN", "")
+SOON_S = 10.0
+
+
+class Destination:
+    """Records what is delivered and answers as each path was told."""
+
+    def __init__(self):
+        destination = self
+        self.received = []
+        self.answers = {}
+        self.lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with destination.lock:
+                    earlier = len(destination.at(self.path))
+                    destination.received.append((self.command, self.path, self.headers, body))
+                answers = destination.answers.get(self.path, [(200, "")])
+                status, text = answers[min(earlier, len(answers) - 1)]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def url(self, path, *answers):
+        """The URL of `path`, which answers these statuses and texts; the last one repeats."""
+        if answers:
+            self.answers[path] = answers
+        return f"http://127.0.0.1:{self.server.server_port}{path}"
+
+    def at(self, path):
+        return [request for request in self.received if request[1] == path]
+
+    def wait_for(self, path, count):
+        until(lambda: len(self.at(path)) >= count, f"{count} requests at {path}")
+        return self.at(path)
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def until(ask, what):
+    """Asks until the answer is true, and returns it."""
+    deadline = time.monotonic() + SOON_S
+    while time.monotonic() < deadline:
+        answer = ask()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"waited {SOON_S} s in vain for {what}")
+
+
+def somewhere():
+    """A path that no other test uses."""
+    return f"/{uuid.uuid4()}"
+
+
+class SdkTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not URL or not TOKEN:
+            raise RuntimeError("set QSTASH_URL and QSTASH_TOKEN to a running server")
+        cls.destination = Destination()
+        cls.client = QStash(TOKEN, base_url=URL)
+        keys = cls.client.signing_key.get()
+        cls.receiver = Receiver(keys.current, keys.next)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.destination.stop()
+
+    def assert_refused(self, status, text):
+        return self.assertRaisesRegex(QStashError, f"(?s)status: {status}.*{text}")
+
+    def verify(self, request, url=None):
+        _, _, headers, body = request
+        signature = headers["Upstash-Signature"]
+        self.receiver.verify(signature=signature, body=body.decode(), url=url)
+
+    def letter_of(self, message_id):
+        found = self.client.dlq.list().messages
+        return next((letter for letter in found if letter.message_id == message_id), None)
+
+    def redrive(self, dlq_id):
+        """The SDK has no method for it."""
+        request = urllib.request.Request(
+            f"{URL}/v2/dlq/retry/{dlq_id}",
+            method="POST",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        with urllib.request.urlopen(request) as response:
+            self.assertEqual(response.status, 201)
+            return json.load(response)["messageId"]
+
+    def test_publish_json_is_delivered_signed_with_its_headers(self):
+        path = somewhere() + "?a=1&b=two%20words"
+        url = self.destination.url(path)
+        published = self.client.message.publish_json(
+            url=url, body={"hello": "wörld"}, headers={"X-Agent-Step": "7"}
+        )
+        request = self.destination.wait_for(path, 1)[0]
+        method, _, headers, body = request
+        self.assertEqual(method, "POST")
+        self.assertEqual(json.loads(body), {"hello": "wörld"})
+        self.assertEqual(headers["Content-Type"], "application/json")
+        self.assertEqual(headers["X-Agent-Step"], "7")
+        self.assertEqual(headers["User-Agent"], "Upstash-QStash")
+        self.assertEqual(headers["Upstash-Message-Id"], published.message_id)
+        self.assertEqual(headers["Upstash-Retried"], "0")
+        self.assertIsNone(headers["Upstash-Telemetry-Sdk"])
+        self.verify(request)
+        self.verify(request, url)
+        with self.assertRaises(SignatureError):
+            self.verify(request, url + "/")
+        with self.assertRaises(SignatureError):
+            self.verify((method, path, headers, body + b" "))
+
+    def test_every_method_and_raw_bytes_arrive_as_they_were_published(self):
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            path = somewhere()
+            self.client.message.publish(url=self.destination.url(path), method=method)
+            request = self.destination.wait_for(path, 1)[0]
+            self.assertEqual(request[0], method)
+            self.verify(request, self.destination.url(path))
+        path = somewhere()
+        body = bytes([0, 255, 13, 10, 128])
+        self.client.message.publish(url=self.destination.url(path), body=body)
+        self.assertEqual(self.destination.wait_for(path, 1)[0][3], body)
+
+    def test_a_failing_destination_is_tried_again_under_one_id(self):
+        path = somewhere()
+        url = self.destination.url(path, (500, ""), (503, ""), (200, ""))
+        published = self.client.message.publish_json(url=url, body={"n": 1}, retry_delay="50")
+        requests = self.destination.wait_for(path, 3)
+        retried = [request[2]["Upstash-Retried"] for request in requests]
+        self.assertEqual(retried, ["0", "1", "2"])
+        for request in requests:
+            self.assertEqual(request[2]["Upstash-Message-Id"], published.message_id)
+            self.verify(request, url)
+
+    def test_a_message_without_retries_dies_and_can_be_redriven(self):
+        path = somewhere()
+        url = self.destination.url(path, (404, "404 Not Found"), (404, ""), (200, ""))
+        published = self.client.message.publish_json(url=url, body={"a": 1}, retries=0)
+        listed = until(lambda: self.letter_of(published.message_id), "the dead letter")
+        letter = self.client.dlq.get(listed.dlq_id)
+        self.assertEqual(letter.response_status, 404)
+        self.assertEqual(letter.response_body, "404 Not Found")
+        self.assertEqual(letter.body, '{"a": 1}')
+        self.assertEqual(letter.url, url)
+        for attempt in (2, 3):
+            new_id = self.redrive(letter.dlq_id)
+            self.assertNotEqual(new_id, letter.message_id)
+            requests = self.destination.wait_for(path, attempt)
+            self.assertEqual(requests[-1][2]["Upstash-Message-Id"], new_id)
+            if attempt == 2:
+                letter = until(lambda: self.letter_of(new_id), "the dead letter again")
+        with self.assert_refused(404, "not found"):
+            self.client.dlq.get(published.message_id)
+
+    def test_dead_letters_are_listed_by_pages_and_deleted(self):
+        url = self.destination.url("/always-410", (410, ""))
+        ids = {self.client.message.publish(url=url, retries=0).message_id for _ in range(3)}
+        until(lambda: all(self.letter_of(id) for id in ids), "three dead letters")
+        seen, cursor = [], None
+        while True:
+            page = self.client.dlq.list(cursor=cursor, count=2)
+            self.assertLessEqual(len(page.messages), 2)
+            seen.extend(letter.dlq_id for letter in page.messages)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self.assertEqual(len(seen), len(set(seen)))
+        self.assertLessEqual(ids, set(seen))
+        for id in ids:
+            self.client.dlq.delete(id)
+            with self.assert_refused(404, "not found"):
+                self.client.dlq.delete(id)
+
+    def test_a_deduplication_id_is_delivered_once(self):
+        path = somewhere()
+        url = self.destination.url(path)
+        given = {"url": url, "body": "x", "deduplication_id": str(uuid.uuid4())}
+        first = self.client.message.publish(**given)
+        second = self.client.message.publish(**given)
+        self.assertFalse(first.deduplicated)
+        self.assertTrue(second.deduplicated)
+        self.assertEqual(first.message_id, second.message_id)
+        by_content = {"url": url, "body": path, "content_based_deduplication": True}
+        self.client.message.publish(**by_content)
+        self.assertTrue(self.client.message.publish(**by_content).deduplicated)
+        self.destination.wait_for(path, 2)
+        time.sleep(0.2)
+        self.assertEqual(len(self.destination.at(path)), 2)
+        with self.assert_refused(400, "DeduplicationId cannot contain ':'"):
+            self.client.message.publish(url=url, deduplication_id="a:b")
+
+    def test_a_delayed_message_can_be_read_and_cancelled(self):
+        path = somewhere()
+        published = self.client.message.publish_json(
+            url=self.destination.url(path),
+            method="PUT",
+            body={"a": 1},
+            headers={"test-header": "value"},
+            delay="2s",
+            retries=7,
+            retry_delay="1000 * (1 + retried)",
+            label="delayed",
+        )
+        message = self.client.message.get(published.message_id)
+        self.assertEqual(message.url, self.destination.url(path))
+        self.assertEqual(message.method, "PUT")
+        self.assertEqual(message.body, '{"a": 1}')
+        self.assertEqual(message.max_retries, 7)
+        self.assertEqual(message.retry_delay_expression, "1000 * (1 + retried)")
+        self.assertEqual(message.label, "delayed")
+        self.assertEqual(message.caller_ip, "127.0.0.1")
+        self.assertEqual(message.headers["Test-Header"], ["value"])
+        self.assertIsNone(message.queue)
+        self.assertLess(abs(message.not_before - message.created_at - 2000), 1000)
+        self.client.message.cancel(published.message_id)
+        with self.assert_refused(404, r"message msg_\w+ not found"):
+            self.client.message.get(published.message_id)
+        with self.assert_refused(404, "not found"):
+            self.client.message.cancel(published.message_id)
+        time.sleep(2.5)
+        self.assertEqual(self.destination.at(path), [])
+
+    def test_refusals_reach_the_sdk_with_their_status_and_text(self):
+        url = self.destination.url("/")
+        with self.assert_refused(400, "endpoint has invalid scheme, add http:// or https://"):
+            self.client.message.publish(url_group="no-such-group", body="x")
+        with self.assert_refused(400, "Upstash-Delay"):
+            self.client.message.publish(url=url, delay="400d")
+        with self.assert_refused(413, "quota maxMessageSize exceeded"):
+            self.client.message.publish(url=url, body="x" * (10 * 1024 * 1024 + 1))
+        with self.assert_refused(401, "unable to authenticate: invalid token"):
+            QStash("wrong", base_url=URL).message.publish(url=url, body="x")
+
+    def test_the_async_client_works_alike(self):
+        path = somewhere()
+        url = self.destination.url(path)
+
+        async def publish():
+            client = AsyncQStash(TOKEN, base_url=URL)
+            published = await client.message.publish_json(url=url, body={"n": 1})
+            message = await client.message.get(published.message_id)
+            return published.message_id, message.message_id
+
+        published, read = asyncio.run(publish())
+        self.assertEqual(published, read)
+        self.verify(self.destination.wait_for(path, 1)[0], url)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,313 @@
+//! Sequences that once broke a promise.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hookstash_shared::message::{Lane, MessageId, Shard, When};
+use hookstash_shared::store::{
+    Accepted, AuditWalk, Child, Completion, Enqueue, EnqueueGroup, Exchange, Fair, Held,
+    LaneLimits, Lease, Outcome, Settlement,
+};
+
+use super::bench::{Bench, NOW_MS, host_lane, queue, success};
+use super::view::{View, block_on};
+use super::world::PREFIX;
+
+const DAY: Duration = Duration::from_hours(24);
+
+fn flow() -> Lane {
+    Lane::flow(b"k").expect("a flow key")
+}
+
+fn retry(lease: &Lease, after: Duration) -> Settlement {
+    Settlement {
+        outcome: Outcome::Retry { after },
+        ..success(lease)
+    }
+}
+
+fn held(lease: &Lease) -> Held {
+    Held {
+        id: lease.id,
+        token: lease.token,
+        started: true,
+    }
+}
+
+fn message(bench: &Bench, lane: Lane) -> Enqueue {
+    Enqueue {
+        id: MessageId::new(Shard::default(), NOW_MS, &bench.random),
+        envelope: "envelope".into(),
+        dedup_scope: None,
+        lane,
+        host: "a.test".to_owned(),
+        when: When::Now,
+        retries: 0,
+        limits: LaneLimits::default(),
+        event: Bytes::new(),
+    }
+}
+
+fn publish(bench: &Bench, message: &Enqueue) -> Accepted {
+    let batch = std::slice::from_ref(message);
+    block_on(bench.store.publish(Shard::default(), batch))
+        .remove(0)
+        .expect("an answer")
+}
+
+fn nothing_broken(bench: &Bench) {
+    assert_eq!(bench.broken(), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_store_still_tells_its_number_of_shards() {
+    let bench = Bench::new();
+    assert_eq!(block_on(bench.store.agree_on_shards(1)), Ok(1));
+    bench.host.set_full(true);
+    assert_eq!(block_on(bench.store.agree_on_shards(4)), Ok(1));
+}
+
+#[test]
+fn the_auditor_leaves_messages_of_a_deleted_queue_to_the_sweeper() {
+    let bench = Bench::new();
+    bench.publish(queue(), When::Now);
+    block_on(bench.store.delete_queue(Shard::default(), &queue())).expect("delete");
+    assert_eq!(bench.audit(), 0);
+    nothing_broken(&bench);
+    assert!(bench.exchange(&[], 5).leases.is_empty());
+}
+
+#[test]
+fn a_recount_does_not_forget_a_message_that_began_to_hold_during_the_walk() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        bench.publish(queue(), When::Now);
+    }
+    let mut previous = BTreeMap::new();
+    for _ in 0..2 {
+        let mut walk = AuditWalk::default();
+        block_on(bench.store.audit(Shard::default(), 0, &mut walk)).expect("a page");
+        let leases = bench.exchange(&[], 5).leases;
+        bench.exchange(&[retry(&leases[0], Duration::from_mins(1))], 0);
+        let changed = bench.store.recount(Shard::default(), &walk, &mut previous);
+        assert_eq!(block_on(changed), Ok(0));
+        nothing_broken(&bench);
+        assert!(
+            bench.exchange(&[], 5).leases.is_empty(),
+            "the queue waits for the retry"
+        );
+        bench.clock.advance(Duration::from_secs(61));
+        let leases = bench.exchange(&[], 5).leases;
+        bench.exchange(&[success(&leases[0])], 0);
+    }
+}
+
+#[test]
+fn a_lane_the_auditor_woke_stands_in_the_ring_once() {
+    let bench = Bench::new();
+    let exchange = |settlements: &[Settlement], want| {
+        let exchange = Exchange {
+            settlements,
+            want,
+            nonce: 7,
+            fair: Fair { flow: 100, host: 1 },
+            may_recover: true,
+            byte_budget: 1 << 20,
+        };
+        block_on(bench.store.exchange(Shard::default(), &exchange)).expect("an exchange")
+    };
+    bench.publish(host_lane(), When::Now);
+    let busy = exchange(&[], 5).leases;
+    let head = publish(&bench, &message(&bench, flow()));
+    publish(&bench, &message(&bench, flow()));
+    exchange(&[], 5);
+    let view = View::read(&*bench.host, PREFIX);
+    assert_eq!(view.field("st", "f:k"), Some("H"));
+    let Accepted::Message(head) = head else {
+        panic!("no duplicate")
+    };
+    block_on(bench.store.cancel(&head, Bytes::new())).expect("cancel");
+    for _ in 0..4 {
+        bench.clock.advance(Duration::from_secs(10));
+        block_on(bench.store.renew(Shard::default(), &[held(&busy[0])])).expect("renew");
+        exchange(&[], 0);
+    }
+    bench.audit();
+    exchange(&[success(&busy[0])], 0);
+    nothing_broken(&bench);
+}
+
+#[test]
+fn a_late_repeat_does_not_take_a_body_that_a_callback_still_names() {
+    let bench = Bench::new();
+    let first = Enqueue {
+        dedup_scope: Some("s".to_owned()),
+        ..message(&bench, host_lane())
+    };
+    publish(&bench, &first);
+    let leases = bench.exchange(&[], 5).leases;
+    let child = Child {
+        id: MessageId::new(Shard::default(), NOW_MS, &bench.random),
+        envelope: "callback".into(),
+        body_key: Some(first.id.to_string()),
+        lane: host_lane(),
+        host: "a.test".to_owned(),
+        retries: 1,
+        size: 16,
+        delay: Duration::from_hours(1),
+        event: Bytes::new(),
+    };
+    bench.exchange(
+        &[Settlement {
+            children: vec![child],
+            ..success(&leases[0])
+        }],
+        0,
+    );
+    bench.clock.advance(Duration::from_secs(601));
+    bench.exchange(&[], 0);
+    let other = Enqueue {
+        dedup_scope: Some("s".to_owned()),
+        ..message(&bench, host_lane())
+    };
+    assert_eq!(publish(&bench, &other), Accepted::Message(other.id));
+    assert_eq!(publish(&bench, &first), Accepted::Duplicate(other.id));
+    nothing_broken(&bench);
+}
+
+#[test]
+fn a_flow_key_keeps_its_limits_while_a_delayed_message_names_it() {
+    let bench = Bench::new();
+    let limits = LaneLimits {
+        cap: 1,
+        rate: 0,
+        period_ms: 0,
+    };
+    for _ in 0..3 {
+        let when = When::After(DAY * 10);
+        publish(
+            &bench,
+            &Enqueue {
+                limits,
+                when,
+                ..message(&bench, flow())
+            },
+        );
+    }
+    bench.clock.advance(DAY * 8);
+    let mut walk = AuditWalk::default();
+    block_on(bench.store.audit(Shard::default(), 0, &mut walk)).expect("a page");
+    let forget = bench
+        .store
+        .forget_flow_keys(Shard::default(), 0, DAY * 7, &walk);
+    assert_eq!(block_on(forget).expect("a page").forgotten, 0);
+    bench.clock.advance(DAY * 3);
+    assert_eq!(bench.exchange(&[], 5).leases.len(), 1);
+}
+
+#[test]
+fn an_unused_flow_key_is_forgotten() {
+    let bench = Bench::new();
+    let limits = LaneLimits {
+        cap: 1,
+        rate: 0,
+        period_ms: 0,
+    };
+    publish(
+        &bench,
+        &Enqueue {
+            limits,
+            ..message(&bench, flow())
+        },
+    );
+    bench.deliver_all();
+    bench.clock.advance(DAY * 8);
+    let walk = AuditWalk::default();
+    let forget = bench
+        .store
+        .forget_flow_keys(Shard::default(), 0, DAY * 7, &walk);
+    assert_eq!(block_on(forget).expect("a page").forgotten, 1);
+}
+
+#[test]
+fn a_message_that_kills_whoever_reads_it_never_blocks_its_lane() {
+    let bench = Bench::new();
+    bench.publish(host_lane(), When::Now);
+    let mut pauses = Vec::new();
+    for _ in 0..11 {
+        let mut leases = bench.exchange(&[], 1).leases;
+        let mut waited = 0;
+        while leases.is_empty() {
+            bench.clock.advance(Duration::from_secs(15));
+            waited += 15;
+            leases = bench.exchange(&[], 1).leases;
+        }
+        pauses.push(waited);
+        block_on(bench.store.release(Shard::default(), &[held(&leases[0])])).expect("release");
+    }
+    // The first loss and the eighth, which ends it, come back at once.
+    assert_eq!(pauses, [0, 0, 30, 60, 120, 240, 480, 960, 0, 1920, 1920]);
+}
+
+#[test]
+fn records_of_a_large_deleted_queue_do_not_pile_up() {
+    let bench = Bench::new();
+    for _ in 0..2000 {
+        bench.publish(queue(), When::Now);
+    }
+    block_on(bench.store.delete_queue(Shard::default(), &queue())).expect("delete");
+    while block_on(bench.store.sweep_trash(Shard::default(), 256)).expect("sweep") > 0 {}
+    bench.clock.advance(Duration::from_mins(1));
+    let mut calls = 0;
+    while bench.exchange(&[], 8).more {
+        calls += 1;
+    }
+    assert!(calls < 100, "{calls} calls");
+    assert!(View::read(&*bench.host, PREFIX).records.is_empty());
+}
+
+#[test]
+fn a_group_is_accepted_whole_and_its_body_goes_with_its_last_member() {
+    let bench = Bench::new();
+    let members: Vec<Enqueue> = (0..3).map(|_| message(&bench, host_lane())).collect();
+    let group = EnqueueGroup {
+        body_key: "group1".to_owned(),
+        body: "body".into(),
+        members,
+    };
+    for _ in 0..2 {
+        assert_eq!(
+            block_on(bench.store.publish_group(Shard::default(), &group)),
+            Ok(true)
+        );
+    }
+    nothing_broken(&bench);
+    let leases = bench.exchange(&[], 5).leases;
+    let found = block_on(bench.store.envelopes(Shard::default(), &leases)).expect("envelopes");
+    assert_eq!(
+        found,
+        vec![(Some("envelope".into()), Some("body".into())); 3]
+    );
+    let settled: Vec<Settlement> = leases.iter().map(success).collect();
+    bench.exchange(&settled, 0);
+    bench.clock.advance(Duration::from_secs(61));
+    bench.exchange(&[], 0);
+    assert!(View::read(&*bench.host, PREFIX).bodies.is_empty());
+}
+
+#[test]
+fn a_completion_is_won_once_and_its_expiry_reopens_nothing() {
+    let bench = Bench::new();
+    let complete = |text: &'static str| {
+        block_on(bench.store.complete(Shard::default(), "op:1", text.into())).expect("an answer")
+    };
+    assert_eq!(complete("early"), Completion::Unknown);
+    block_on(bench.store.open_completion(Shard::default(), "op:1")).expect("open");
+    assert_eq!(complete("first"), Completion::Won);
+    assert_eq!(complete("second"), Completion::Lost("first".into()));
+    for _ in 0..4 {
+        bench.clock.advance(DAY * 10);
+        assert_ne!(complete("late"), Completion::Won);
+    }
+}
