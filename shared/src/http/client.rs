@@ -26,8 +26,9 @@ const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 const DISCARD_TIME_MAX: Duration = Duration::from_millis(250);
 /// How long an unused connection is kept. Short, because receivers close theirs silently.
 const POOL_IDLE: Duration = Duration::from_secs(15);
-/// Most unused connections kept per host.
-const POOL_IDLE_PER_HOST_MAX: usize = 16;
+/// Most unused connections kept per host: as many calls as one client makes to one host at a time.
+/// With fewer, a backlog for one host makes a new connection for almost every call.
+const POOL_IDLE_PER_HOST_MAX: usize = 256;
 
 /// Headers that frame or route the request: the client writes them itself, because a second
 /// opinion on them is how requests are smuggled.
