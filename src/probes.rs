@@ -1,14 +1,14 @@
 //! `/healthz` and `/readyz` of a process whose front door is not open: before the store has been
 //! reached, and of one that only works.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{StatusCode, header};
 use serde_json::json;
 
-use crate::api::Readiness;
+use crate::api::{self, Readiness};
 
 /// When a client may try again, in seconds.
 const RETRY_AFTER_S: &str = "5";
@@ -38,7 +38,8 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }
 
-async fn not_open() -> Response {
+async fn not_open(request: Request) -> Response {
+    api::discard(request).await;
     let text = "this process is not serving requests; nothing was changed, sending the request \
                 again is safe";
     let retry_after = [(header::RETRY_AFTER, RETRY_AFTER_S)];

@@ -17,8 +17,12 @@ use super::error::ApiError;
 const BODY_READ_TIMEOUT: Duration = Duration::from_mins(2);
 /// Longest pause within a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of bodies that are being read or stored at one time, in all connections together.
+/// Memory of bodies that are being read or stored at one time, in all connections together, with
+/// the copies that are made of them. A body takes its part as it arrives: what a client has only
+/// announced takes nothing.
 const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// How often a body is in memory while it is stored: as read, in its envelope, in the command.
+const COPIES: usize = 3;
 /// Longest time a request waits for its part of that.
 const BUDGET_WAIT: Duration = Duration::from_secs(10);
 /// Most bytes of a refused body that are read and forgotten.
@@ -43,24 +47,30 @@ impl BodyBudget {
         Self(Arc::new(Semaphore::new(BODIES_BYTES_MAX / KIB)))
     }
 
-    /// Reads `body` up to `max` bytes. A body that says it is longer is not read at all; one that
-    /// turns out to be longer is given up at the limit.
+    /// Reads `body` up to `max` bytes. A body that says it is longer is not taken at all; one that
+    /// turns out to be longer is given up at the limit. Whatever a refused client still sends is
+    /// read and forgotten, in bounded time.
     pub(super) async fn read(
         &self,
         headers: &HeaderMap,
         mut body: Body,
         max: usize,
     ) -> Result<Held, ApiError> {
-        let upper = body
-            .size_hint()
-            .upper()
-            .and_then(|upper| usize::try_from(upper).ok());
-        if upper.is_some_and(|upper| upper > max) {
+        let read = self.collect(&mut body, max).await;
+        if read.is_err() {
             discard_body(headers, body).await;
+        }
+        read
+    }
+
+    async fn collect(&self, body: &mut Body, max: usize) -> Result<Held, ApiError> {
+        let length = body.size_hint().upper().map(usize::try_from);
+        let length = length.map(|length| length.unwrap_or(usize::MAX));
+        if length.is_some_and(|length| length > max) {
             return Err(ApiError::TooLarge(max));
         }
-        let part = self.reserve(upper.unwrap_or(max)).await?;
         let deadline = Instant::now() + BODY_READ_TIMEOUT;
+        let mut part = self.reserve(0).await?;
         let mut bytes = BytesMut::new();
         loop {
             let until = deadline.min(Instant::now() + BODY_IDLE_TIMEOUT);
@@ -75,17 +85,21 @@ impl BodyBudget {
             let Some(chunk) = frame.data_ref() else {
                 continue;
             };
-            if bytes.len() + chunk.len() > max {
-                drop(bytes);
-                discard_body(headers, body).await;
+            let total = bytes.len() + chunk.len();
+            if total > max {
                 return Err(ApiError::TooLarge(max));
+            }
+            let missing = units(total).saturating_sub(part.num_permits());
+            part.merge(self.reserve(missing).await?);
+            if bytes.is_empty() {
+                // All at once, so that growing leaves no second copy.
+                bytes.reserve(length.unwrap_or_default());
             }
             bytes.extend_from_slice(chunk);
         }
     }
 
-    async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let units = (bytes / KIB + 1).min(BODIES_BYTES_MAX / KIB);
+    async fn reserve(&self, units: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let reserved = Arc::clone(&self.0).acquire_many_owned(units);
         match timeout(BUDGET_WAIT, reserved).await {
@@ -97,9 +111,15 @@ impl BodyBudget {
     }
 }
 
+/// Units of the budget that a body of `bytes` takes; one that is larger than the budget takes all
+/// of it.
+fn units(bytes: usize) -> usize {
+    (bytes.saturating_mul(COPIES) / KIB + 1).min(BODIES_BYTES_MAX / KIB)
+}
+
 /// Reads what a refused request still sends and forgets it: a client that is cut off in the middle
 /// of its body sees a broken connection instead of the refusal. Bounded in bytes and time.
-pub(super) async fn discard(request: Request) {
+pub(crate) async fn discard(request: Request) {
     let (parts, body) = request.into_parts();
     discard_body(&parts.headers, body).await;
 }
@@ -143,6 +163,7 @@ mod tests {
             let body = dripping(Duration::from_secs(pause));
             let read = budget.read(&HeaderMap::new(), body, 1_000_000).await;
             assert!(matches!(read, Err(ApiError::BodyTimeout(_))));
+            let expected = expected + DISCARD_TIMEOUT;
             assert_eq!(start.elapsed().as_secs(), expected.as_secs());
         }
     }
@@ -158,7 +179,7 @@ mod tests {
     async fn bodies_share_one_budget_of_memory() {
         let budget = BodyBudget::new();
         let body = || Body::from("x");
-        let all = budget.reserve(BODIES_BYTES_MAX).await.unwrap();
+        let all = budget.reserve(units(BODIES_BYTES_MAX)).await.unwrap();
         let refused = budget.read(&HeaderMap::new(), body(), 10).await;
         assert!(matches!(refused, Err(ApiError::Unavailable(_))));
         drop(all);
@@ -166,6 +187,28 @@ mod tests {
         assert_eq!(held.bytes, "x");
         // A larger limit than the budget takes all of it and waits for no more.
         drop(held);
-        assert!(budget.reserve(usize::MAX / 2).await.is_ok());
+        assert!(budget.reserve(units(usize::MAX)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_announced_but_not_sent_takes_nothing_of_the_budget() {
+        let budget = BodyBudget::new();
+        let headers = HeaderMap::new();
+        let silent = || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let waiting = budget.read(&headers, silent(), BODIES_BYTES_MAX);
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        assert_eq!(budget.0.available_permits(), BODIES_BYTES_MAX / KIB);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_counted_with_its_copies_until_it_is_dropped() {
+        let budget = BodyBudget::new();
+        let body = Body::from(vec![0; 100 * KIB]);
+        let held = budget.read(&HeaderMap::new(), body, 200 * KIB).await;
+        let free = BODIES_BYTES_MAX / KIB;
+        assert_eq!(budget.0.available_permits(), free - 301);
+        drop(held);
+        assert_eq!(budget.0.available_permits(), free);
     }
 }

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
 use hookstash_shared::message::{Envelope, LastResponse, LoggedEvent, MessageId};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{DeadLetter, DlqCursor, Redriven};
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::error::ApiError;
 use super::message_view::{Object, put, put_body, put_headers, view};
@@ -18,6 +21,10 @@ use super::{Api, Shared, body, id_in, publish_headers, query};
 const PAGE_MAX: usize = 100;
 /// A page ends early once its entries hold this many bytes; its cursor goes on from there.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Pages that are made at one time, each of up to 16 MiB in the store's form and in JSON.
+pub(super) const LISTS_MAX: usize = 4;
+/// Longest time a request for a page waits for one of these places.
+const LIST_WAIT: Duration = Duration::from_secs(5);
 /// How often a redrive with an unclear answer is sent, and the pause in between.
 const REDRIVE_TRIES: u32 = 5;
 const REDRIVE_PAUSE: Duration = Duration::from_millis(200);
@@ -43,9 +50,11 @@ const FILTERS_NOT_BUILT: [&str; 17] = [
 ];
 
 /// One page, newest first.
-pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
     let (cursor, count) = read_page(uri.query())?;
-    let page = api.state.store.dead_letters(cursor.as_ref(), count).await?;
+    let _place = place_in(&api.lists).await?;
+    let page = api.state.store.dead_letters(cursor.as_ref(), count).await;
+    let page = page.map_err(ApiError::of_read)?;
     let mut next = page.cursor;
     let mut shown = Vec::with_capacity(page.letters.len());
     let mut bytes = 0;
@@ -57,7 +66,7 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Json<Obj
             died_ms: letter.died_ms,
             id: letter.id,
         };
-        let Some(letter) = whole(&api, letter).await? else {
+        let Some(letter) = whole(&api, letter).await.map_err(ApiError::of_read)? else {
             continue;
         };
         bytes += letter.envelope.len() + letter.response.len();
@@ -73,7 +82,8 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Json<Obj
         "cursor",
         next.map(|at| format!("{}-{}", at.died_ms, at.id)),
     );
-    Ok(Json(object))
+    // Written as JSON while the place is still held.
+    Ok(Json(object).into_response())
 }
 
 /// One dead letter.
@@ -100,9 +110,10 @@ pub(super) async fn redrive(
     uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let option = publish_headers::first_option(request.headers());
+    let in_query = query::separate(uri.query().unwrap_or_default()).options;
+    let option = publish_headers::first_option(request.headers(), &in_query);
     body::discard(request).await;
-    if let Some(name) = option {
+    if let Some(name) = option? {
         return Err(ApiError::not_built(&format!("{name} on a retry")));
     }
     let id = id_in(&uri);
@@ -135,6 +146,16 @@ pub(super) async fn redrive(
         Redriven::Accepted => Ok((StatusCode::CREATED, Json(json!({ "messageId": new })))),
         Redriven::Gone => Err(gone()),
         Redriven::None => Err(ApiError::no_such_dead_letter(id)),
+    }
+}
+
+/// One of the places of pages that are made at one time.
+async fn place_in(lists: &Semaphore) -> Result<SemaphorePermit<'_>, ApiError> {
+    match timeout(LIST_WAIT, lists.acquire()).await {
+        Ok(Ok(place)) => Ok(place),
+        _ => Err(ApiError::Unavailable(
+            "too many pages are listed at this moment",
+        )),
     }
 }
 
@@ -181,7 +202,8 @@ async fn find(api: &Api, id: &str) -> Result<DeadLetter, ApiError> {
     api.state
         .store
         .dead_letter(&parsed)
-        .await?
+        .await
+        .map_err(ApiError::of_read)?
         .ok_or_else(not_found)
 }
 
@@ -238,7 +260,8 @@ async fn show(api: &Api, letter: &DeadLetter) -> Result<Object, ApiError> {
 }
 
 async fn shared_body(api: &Api, id: &MessageId) -> Result<Option<bytes::Bytes>, ApiError> {
-    let stored = api.state.store.message(id).await?;
+    let stored = api.state.store.message(id).await;
+    let stored = stored.map_err(ApiError::of_read)?;
     let shared = stored.and_then(|stored| stored.shared_body);
     Ok(shared
         .and_then(|shared| Envelope::decode(&shared).ok())
@@ -260,6 +283,21 @@ fn unreadable(id: &MessageId) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_pages_are_made_at_one_time_and_more_wait_for_a_while() {
+        let lists = Semaphore::new(LISTS_MAX);
+        let mut places = Vec::new();
+        for _ in 0..LISTS_MAX {
+            places.push(place_in(&lists).await.unwrap());
+        }
+        let start = tokio::time::Instant::now();
+        let refused = place_in(&lists).await;
+        assert!(matches!(refused, Err(ApiError::Unavailable(_))));
+        assert_eq!(start.elapsed(), LIST_WAIT);
+        places.pop();
+        assert!(place_in(&lists).await.is_ok());
+    }
 
     #[test]
     fn a_page_is_asked_for_by_cursor_and_count_only() {

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use hookstash_producer::publish::PublishError;
 use hookstash_shared::message::NewMessageError;
+use hookstash_shared::signing::keys::{SETTING_CURRENT, SETTING_NEXT};
 use hookstash_shared::store::host::HostError;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::json;
@@ -36,6 +37,13 @@ pub(super) enum ApiError {
     /// What the path names does not exist.
     #[error("{0} not found")]
     NotFound(String),
+    /// Deliveries are not signed here.
+    #[error(
+        "no signing keys are configured: {} and {} are not set",
+        SETTING_CURRENT,
+        SETTING_NEXT
+    )]
+    NoKeys,
     /// No resource has this path.
     #[error("no such path: {0} (this API begins with /v2 at the root of the server)")]
     Path(String),
@@ -77,7 +85,7 @@ impl ApiError {
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Browser => StatusCode::FORBIDDEN,
             Self::Invalid(_) | Self::BodyRead => StatusCode::BAD_REQUEST,
-            Self::NotFound(_) | Self::Path(_) => StatusCode::NOT_FOUND,
+            Self::NotFound(_) | Self::NoKeys | Self::Path(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Conflict(_) => StatusCode::CONFLICT,
@@ -135,6 +143,17 @@ impl ApiError {
         }
     }
 
+    /// The store failed something that only reads, so that nothing can have changed.
+    pub(super) fn of_read(error: HostError) -> Self {
+        match error {
+            HostError::Lost(_) => {
+                log_failure(&error);
+                Self::Unavailable("the store did not answer")
+            }
+            _ => error.into(),
+        }
+    }
+
     /// What the store's refusal means to a caller whose request may be repeated.
     fn of_store(error: &HostError) -> Self {
         match error {
@@ -143,7 +162,9 @@ impl ApiError {
             HostError::Lost(_) => {
                 Self::Unknown("the store did not answer: the outcome is unknown".to_owned())
             }
-            HostError::Fault(_) => Self::Internal("the store refused the command"),
+            HostError::Fault(_) => {
+                Self::Internal("the store refused the command; the server's log says why")
+            }
         }
     }
 }
@@ -154,12 +175,16 @@ fn echo(text: &str) -> &str {
         .unwrap_or_default()
 }
 
+fn log_failure(error: &HostError) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "the store failed a request"
+    );
+}
+
 impl From<HostError> for ApiError {
     fn from(error: HostError) -> Self {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the store failed a request"
-        );
+        log_failure(&error);
         Self::of_store(&error)
     }
 }
@@ -182,5 +207,26 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hookstash_shared::store::host::HostError;
+
+    use super::*;
+
+    #[test]
+    fn a_read_without_an_answer_says_that_it_can_be_repeated() {
+        let lost = || HostError::Lost("gone".into());
+        let read = ApiError::of_read(lost()).to_string();
+        assert!(read.contains("sending the request again is safe"), "{read}");
+        let write = ApiError::from(lost()).to_string();
+        assert!(write.contains("the outcome is unknown"), "{write}");
+        let fault = ApiError::from(HostError::Fault("WRONGTYPE".into())).to_string();
+        assert!(
+            fault.contains("server's log") && !fault.contains("WRONG"),
+            "{fault}"
+        );
     }
 }

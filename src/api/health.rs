@@ -12,10 +12,30 @@ use hookstash_shared::store::host::HostError;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::{Api, Shared};
 
 /// How long the store may take to answer.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long an answer of the store stands for the next ones: anyone may ask, without a token.
+const STORE_ANSWER_KEPT: Duration = Duration::from_secs(1);
+
+/// The store's last answer and when it came; `None` before the first.
+#[derive(Default)]
+pub(super) struct StoreAnswer(Mutex<Option<(Duration, Result<(), &'static str>)>>);
+
+impl StoreAnswer {
+    /// The last answer if it is younger than a second at `now`, a monotonic time.
+    fn fresh(&self, now: Duration) -> Option<Result<(), &'static str>> {
+        let kept = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.filter(|(at, _)| now.saturating_sub(*at) < STORE_ANSWER_KEPT)
+            .map(|(_, answer)| answer)
+    }
+
+    fn keep(&self, now: Duration, answer: Result<(), &'static str>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, answer));
+    }
+}
 
 /// What parts of the process say about themselves. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
@@ -56,8 +76,7 @@ pub(super) async fn healthz() -> Json<Value> {
 /// the process is well.
 pub(super) async fn readyz(State(api): State<Shared>) -> (StatusCode, Json<Value>) {
     let mut blocked = api.state.readiness.blocked();
-    let store = tokio::time::timeout(STORE_TIMEOUT, ask(&api.state.store)).await;
-    if let Err(reason) = store.unwrap_or(Err("it does not answer in time")) {
+    if let Err(reason) = store_answer(&api).await {
         blocked.insert("store", reason);
     }
     if blocked.is_empty() {
@@ -68,6 +87,18 @@ pub(super) async fn readyz(State(api): State<Shared>) -> (StatusCode, Json<Value
         .map(|(part, reason)| json!({ "part": part, "reason": reason }));
     let body = json!({ "status": "not ready", "notReady": parts.collect::<Vec<_>>() });
     (StatusCode::SERVICE_UNAVAILABLE, Json(body))
+}
+
+/// What the store says, asked at most about once a second.
+async fn store_answer(api: &Api) -> Result<(), &'static str> {
+    let clock = &api.state.clock;
+    if let Some(answer) = api.store_answer.fresh(clock.monotonic()) {
+        return answer;
+    }
+    let asked = tokio::time::timeout(STORE_TIMEOUT, ask(&api.state.store)).await;
+    let answer = asked.unwrap_or(Err("it does not answer in time"));
+    api.store_answer.keep(clock.monotonic(), answer);
+    answer
 }
 
 async fn ask(store: &Store) -> Result<(), &'static str> {
@@ -93,5 +124,21 @@ fn reason(error: &HostError) -> &'static str {
         HostError::RetryLater(_) => "it cannot be reached or written",
         HostError::Full(_) => "it is full",
         HostError::Fault(_) => "it refuses commands",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_store_stands_for_one_second() {
+        let at = Duration::from_secs;
+        let answer = StoreAnswer::default();
+        assert_eq!(answer.fresh(at(7)), None);
+        answer.keep(at(7), Err("it is full"));
+        let soon = at(7) + Duration::from_millis(999);
+        assert_eq!(answer.fresh(soon), Some(Err("it is full")));
+        assert_eq!(answer.fresh(at(8)), None);
     }
 }

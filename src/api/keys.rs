@@ -11,11 +11,7 @@ use super::error::ApiError;
 
 /// Both keys.
 pub(super) async fn get(State(api): State<Shared>) -> Result<Json<Value>, ApiError> {
-    let keys = api.state.keys.as_ref().ok_or_else(|| {
-        ApiError::NotFound(format!(
-            "signing keys ({SETTING_CURRENT} and {SETTING_NEXT} are not set)"
-        ))
-    })?;
+    let keys = api.state.keys.as_ref().ok_or(ApiError::NoKeys)?;
     Ok(Json(json!({
         "current": keys.current().expose_secret(),
         "next": keys.next().expose_secret(),

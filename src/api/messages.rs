@@ -21,7 +21,8 @@ pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Obje
         .state
         .store
         .message(&parsed)
-        .await?
+        .await
+        .map_err(ApiError::of_read)?
         .ok_or_else(not_found)?;
     let (envelope, body) = decode(&stored)?;
     Ok(Json(view(&parsed, &envelope.header, &body)))
@@ -33,7 +34,8 @@ pub(super) async fn cancel(State(api): State<Shared>, uri: Uri) -> Result<Json<V
     let not_found = || ApiError::no_such_message(id);
     let parsed: MessageId = id.parse().map_err(|_| not_found())?;
     let store = &api.state.store;
-    let stored = store.message(&parsed).await?.ok_or_else(not_found)?;
+    let stored = store.message(&parsed).await.map_err(ApiError::of_read)?;
+    let stored = stored.ok_or_else(not_found)?;
     let event = decode(&stored).map_or_else(
         |_| LoggedEvent::default().encode(),
         |(envelope, _)| LoggedEvent::of(&envelope.header).encode(),

@@ -16,6 +16,7 @@ mod keys;
 mod message_view;
 mod messages;
 mod not_built;
+mod patient;
 mod publish;
 mod publish_headers;
 mod query;
@@ -25,6 +26,7 @@ mod trace;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::middleware;
 use axum::routing::{get, post};
 use hookstash_producer::publish::Publisher;
@@ -36,11 +38,13 @@ use hookstash_shared::random::Random;
 use hookstash_shared::signing::SigningKeys;
 use hookstash_shared::store::Store;
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tower::Layer as _;
 
 use body::BodyBudget;
 use error::ApiError;
 
+pub(crate) use body::discard;
 pub use callers::Callers;
 pub use health::Readiness;
 pub use serve::serve;
@@ -76,6 +80,9 @@ pub struct ApiState {
 struct Api {
     state: ApiState,
     bodies: BodyBudget,
+    /// Places of the pages of dead letters that are made at one time.
+    lists: Semaphore,
+    store_answer: health::StoreAnswer,
 }
 
 /// The state as handlers are given it.
@@ -84,9 +91,15 @@ type Shared = Arc<Api>;
 /// Answers the protocol under `/v2`, and `/healthz` and `/readyz` without a token. A handler that
 /// wants the caller's address finds it in the extension that [`serve`] sets.
 pub fn router(state: ApiState) -> Router {
-    let bodies = BodyBudget::new();
-    let shared: Shared = Arc::new(Api { state, bodies });
+    let shared: Shared = Arc::new(Api {
+        state,
+        bodies: BodyBudget::new(),
+        lists: Semaphore::new(dlq::LISTS_MAX),
+        store_answer: health::StoreAnswer::default(),
+    });
     let protocol = Router::new()
+        // Without a destination: its text says what is missing.
+        .route("/v2/publish/", post(publish::publish))
         .route("/v2/publish/{*destination}", post(publish::publish))
         .route(
             "/v2/messages/{id}",
@@ -123,12 +136,16 @@ pub fn router(state: ApiState) -> Router {
     Router::new().fallback_service(middleware::map_request(base_path::repair).layer(all))
 }
 
-async fn not_found(uri: http::Uri) -> ApiError {
-    ApiError::no_such_path(uri.path())
+async fn not_found(request: Request) -> ApiError {
+    let refusal = ApiError::no_such_path(request.uri().path());
+    body::discard(request).await;
+    refusal
 }
 
-async fn method_not_allowed(method: http::Method) -> ApiError {
-    ApiError::Method(method)
+async fn method_not_allowed(request: Request) -> ApiError {
+    let refusal = ApiError::Method(request.method().clone());
+    body::discard(request).await;
+    refusal
 }
 
 /// The last segment of a path: the id of what it names. Ids need no decoding.

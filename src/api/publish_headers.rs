@@ -44,6 +44,7 @@ pub(super) fn configure(
     headers: &HeaderMap,
     options: &[(String, Vec<u8>)],
 ) -> Result<NewMessageBuilder, ApiError> {
+    check_names(options)?;
     let options = collect(headers, options);
     let mut message = NewMessage::to(destination).headers(forwarded(headers, &options)?);
     let mut delay = None;
@@ -86,13 +87,32 @@ pub(super) fn configure(
     Ok(message.when(not_before.or(delay).unwrap_or_default()))
 }
 
-/// The first option in `headers` that asks for anything, by its canonical name.
-pub(super) fn first_option(headers: &HeaderMap) -> Option<String> {
+/// The first option in `headers` or `in_query` that asks for anything, by its canonical name.
+pub(super) fn first_option(
+    headers: &HeaderMap,
+    in_query: &[(String, Vec<u8>)],
+) -> Result<Option<String>, ApiError> {
+    check_names(in_query)?;
     let names = headers.keys().map(HeaderName::as_str);
-    let mut options = names.filter(|name| name.starts_with(PREFIX));
-    options
+    let mut options = names
+        .filter(|name| name.starts_with(PREFIX))
+        .chain(in_query.iter().map(|(name, _)| name.as_str()));
+    Ok(options
         .find(|name| !name.starts_with(TELEMETRY_PREFIX))
-        .map(canonical)
+        .map(canonical))
+}
+
+/// An option of the query is named like a header. Its name goes into logs and answers, which a
+/// line break in it would forge; so the refusal does not repeat it.
+fn check_names(in_query: &[(String, Vec<u8>)]) -> Result<(), ApiError> {
+    let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
+    if in_query.iter().all(|(name, _)| is_name(name)) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "header name in the query",
+        "an option that begins with upstash- is named like a header: letters, digits and hyphens",
+    ))
 }
 
 fn is_not_built(name: &str) -> bool {

@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
+use super::patient::Patient;
+
 /// Connections at one time; more wait in the system's backlog.
 const CONNECTIONS_MAX: usize = 4_096;
 /// Time for the head of a request, and time a connection may idle before it.
@@ -29,6 +31,8 @@ const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADERS_MAX: usize = 256;
 /// Bytes of the head of one request: those of a message's headers and its destination twice over.
 const HEAD_BYTES_MAX: usize = 160 * 1024;
+/// Longest time that a client takes nothing of an answer.
+const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time that running requests get after the shutdown: a publish's patience and a store's answer.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 /// Pause after the system refuses a connection, which it does when descriptors run out.
@@ -48,7 +52,8 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     let closing = closing.clone();
-                    connections.spawn(converse(stream, peer, router.clone(), closing, place));
+                    let (router, stall) = (router.clone(), WRITE_STALL_TIMEOUT);
+                    connections.spawn(converse(stream, stall, peer, router, closing, place));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted");
@@ -67,12 +72,14 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
 /// Answers the requests of one connection.
 async fn converse(
     stream: TcpStream,
+    write_stall: Duration,
     peer: SocketAddr,
     router: Router,
     closing: CancellationToken,
     _place: OwnedSemaphorePermit,
 ) {
     drop(stream.set_nodelay(true));
+    let stream = Patient::new(stream, write_stall);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -95,5 +102,31 @@ async fn converse(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_never_reads_its_answers_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        let router = Router::new().route("/", get(|| async { "x".repeat(1024 * 1024) }));
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let stall = Duration::from_millis(300);
+        let closing = CancellationToken::new();
+        let served = converse(stream, stall, peer, router, closing, place);
+        let requests = "GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(64);
+        client.write_all(requests.as_bytes()).await.unwrap();
+        timeout(Duration::from_secs(20), served).await.unwrap();
+        drop(client);
     }
 }

@@ -101,6 +101,11 @@ async fn an_early_refusal_reaches_a_client_that_still_sends() {
         crate::support::front_door::answered(request).await.status,
         501
     );
+    for (method, path, status) in [("POST", "/v2/nothing", 404), ("PUT", "/v2/keys", 405)] {
+        let request = door.request(method, path).body(body.clone());
+        let refused = crate::support::front_door::answered(request).await;
+        assert_eq!(refused.status, status, "{method} {path}");
+    }
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}/v2/publish/https://h/", door.addr);
     let refused = client.post(url).body(body).send().await.unwrap();

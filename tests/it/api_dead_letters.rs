@@ -221,6 +221,9 @@ async fn options_on_a_redrive_are_refused_by_name() {
     let refused = crate::support::front_door::answered(request).await;
     assert_eq!(refused.status, 501);
     assert!(refused.error().contains("Upstash-Retries"), "{refused:?}");
+    let refused = door.call("POST", &format!("{path}?upstash-delay=1h")).await;
+    assert_eq!(refused.status, 501);
+    assert!(refused.error().contains("Upstash-Delay"), "{refused:?}");
     let telemetry = door
         .request("POST", &path)
         .header("Upstash-Telemetry-Sdk", "x");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hookstash_shared::clock::{Clock, SystemClock};
+use hookstash_shared::clock::ManualClock;
 use hookstash_shared::message::Shards;
 use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::{Retention, Store};
@@ -37,8 +37,7 @@ async fn readiness_goes_with_redis_and_comes_back_with_it() {
     let door = FrontDoor::open(redis_state(&redis.url())).await;
     assert_eq!(probe(&door, "/readyz").await.status, 200);
     redis.kill9();
-    let down = probe(&door, "/readyz").await;
-    assert_eq!(down.status, 503, "{down:?}");
+    let down = becomes(&door, 503).await;
     assert_eq!(down.json["notReady"][0]["part"], "store");
     assert_eq!(probe(&door, "/healthz").await.status, 200);
     redis.restart();
@@ -46,9 +45,8 @@ async fn readiness_goes_with_redis_and_comes_back_with_it() {
     // A frozen server answers nothing: the probe still does, in its bound.
     redis.signal("STOP");
     let start = Instant::now();
-    let frozen = probe(&door, "/readyz").await;
+    becomes(&door, 503).await;
     redis.signal("CONT");
-    assert_eq!(frozen.status, 503);
     assert!(
         start.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -59,25 +57,35 @@ async fn readiness_goes_with_redis_and_comes_back_with_it() {
 
 #[tokio::test]
 async fn a_full_store_is_not_ready_for_new_messages() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let host = Arc::new(EmbeddedHost::new(Arc::clone(&clock)).unwrap());
-    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let host = Arc::new(EmbeddedHost::new(clock.clone()).unwrap());
+    let door = FrontDoor::open(state_on(host.clone(), clock.clone())).await;
     assert_eq!(probe(&door, "/readyz").await.status, 200);
     host.set_full(true);
+    // The store's last answer stands for a second.
+    assert_eq!(probe(&door, "/readyz").await.status, 200);
+    clock.advance(Duration::from_secs(1));
     let full = probe(&door, "/readyz").await;
     let list = json!([{ "part": "store", "reason": "it is full" }]);
     assert_eq!((full.status, &full.json["notReady"]), (503, &list));
     host.set_full(false);
+    clock.advance(Duration::from_secs(1));
     assert_eq!(probe(&door, "/readyz").await.status, 200);
 }
 
 async fn becomes_ready(door: &FrontDoor) {
+    becomes(door, 200).await;
+}
+
+/// Waits for an answer of this status: the store's last one stands for a second.
+async fn becomes(door: &FrontDoor, status: u16) -> Answered {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while probe(door, "/readyz").await.status != 200 {
-        assert!(
-            Instant::now() < deadline,
-            "not ready 5 s after Redis came back"
-        );
+    loop {
+        let answer = probe(door, "/readyz").await;
+        if answer.status == status {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not {status} in 5 s: {answer:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -88,8 +96,7 @@ async fn a_store_that_takes_no_writes_or_has_other_shards_is_not_ready() {
     let door = FrontDoor::open(redis_state(&redis.url())).await;
     assert_eq!(probe(&door, "/readyz").await.status, 200);
     let () = redis.cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    let replica = probe(&door, "/readyz").await;
-    assert_eq!(replica.status, 503, "{replica:?}");
+    becomes(&door, 503).await;
     let () = redis.cli(&["REPLICAOF", "NO", "ONE"]);
     becomes_ready(&door).await;
 
