@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use futures::future::{Either, select};
+use hookstash_shared::descriptors::{inbound, soft_limit};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -43,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
     let closing = CancellationToken::new();
     let connections = TaskTracker::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     let accepting = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -103,6 +104,13 @@ async fn converse(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");
     }
+}
+
+/// [`CONNECTIONS_MAX`], or fewer when the limit of open files is small: deliveries of this process
+/// need the rest.
+fn connections_max() -> usize {
+    let places = soft_limit().map_or(CONNECTIONS_MAX, inbound);
+    places.min(CONNECTIONS_MAX)
 }
 
 #[cfg(test)]

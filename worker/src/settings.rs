@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hookstash_shared::descriptors::inbound;
 use hookstash_shared::http::RESPONSE_KEEP_BYTES;
 
 /// Slots when nobody says otherwise: they are cheap, a waiting call costs a socket.
@@ -89,36 +90,13 @@ const OTHER_FILES: usize = 128;
 /// How many slots `limit` open files can carry: two slots need three files, because unused
 /// connections are kept for a while.
 fn slots_for(limit: usize) -> usize {
-    (limit.saturating_sub(OTHER_FILES) / 3 * 2).max(1)
-}
-
-/// The soft limit of open files of this process; `None` when it is unlimited or not told.
-pub(crate) fn descriptor_limit() -> Option<usize> {
-    soft_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
-}
-
-fn soft_limit(limits: &str) -> Option<usize> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+    let others = OTHER_FILES + inbound(limit);
+    (limit.saturating_sub(others) / 3 * 2).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_soft_limit_is_read_as_linux_writes_it() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
-                      Max open files            1024                 1048576              files\n";
-        assert_eq!(soft_limit(limits), Some(1024));
-        assert_eq!(
-            soft_limit("Max open files            unlimited            unlimited"),
-            None
-        );
-        assert_eq!(soft_limit(""), None);
-    }
 
     #[test]
     fn the_usual_limit_carries_the_default_slots_and_a_small_one_lowers_them() {
@@ -129,7 +107,7 @@ mod tests {
         assert_eq!(settings.clone().fitted(None).slots, 512);
         assert_eq!(settings.clone().fitted(Some(1024)).slots, 512);
         let small = settings.fitted(Some(256));
-        assert_eq!((small.slots, small.threads), (84, 84));
+        assert_eq!((small.slots, small.threads), (64, 64));
         let none = WorkerSettings {
             slots: 0,
             threads: 0,

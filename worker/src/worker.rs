@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hookstash_shared::clock::Clock;
+use hookstash_shared::descriptors::soft_limit;
 use hookstash_shared::environment::Environment;
 use hookstash_shared::message::Shard;
 use hookstash_shared::random::Random;
@@ -20,7 +21,7 @@ use crate::in_flight::{InFlight, Interrupt};
 use crate::job::Job;
 use crate::outbox::Outbox;
 use crate::report::Observer;
-use crate::settings::{WorkerSettings, descriptor_limit};
+use crate::settings::WorkerSettings;
 use crate::slots::Slots;
 
 /// Most leases of one renew or release.
@@ -80,7 +81,7 @@ impl Worker {
             observer,
             ..
         } = parts;
-        let settings = parts.settings.fitted(descriptor_limit());
+        let settings = parts.settings.fitted(soft_limit());
         Self {
             name: format!("{:016x}", random.next_u64()),
             slots: Slots::new(settings.slots, settings.body_budget_bytes),
