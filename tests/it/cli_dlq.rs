@@ -25,13 +25,14 @@ impl Scene {
                 .body("no \x1b[31m")
         });
         let program = Program::dev(&[], &[]).await;
-        for body in bodies {
+        for (index, body) in bodies.iter().enumerate() {
             let headers = [("Upstash-Retries", "0"), ("Upstash-Forward-X-Kind", "test")];
             program
                 .publish(&receiver.url("/hook"), &headers, *body)
                 .await;
+            // One after the other, so that their order is known.
+            program.wait_for_dead(index + 1).await;
         }
-        program.wait_for_dead(bodies.len()).await;
         Self {
             program,
             receiver,
