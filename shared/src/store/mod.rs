@@ -5,13 +5,17 @@
 
 mod args;
 mod audit;
+mod batches;
 mod completions;
 mod dead_letters;
+mod deaths;
 mod events;
 mod exchange;
 mod heartbeat;
 mod inspect;
+mod key_ring;
 mod lanes;
+mod order;
 mod publish;
 mod record;
 mod schedules;
@@ -31,13 +35,17 @@ use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
 pub use completions::Completion;
-pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
+pub use dead_letters::{DeadLetter, DlqCursor, Redrive, Redriven};
+pub use deaths::{DeathRange, Deaths};
+pub use events::{EventPosition, EventRange, EventWalk, StoredEvent};
 pub use exchange::{
     Child, Counters, Exchange, Exchanged, Fair, Held, LOST_MAX, Lease, LeaseToken, Outcome,
     Renewed, Settled, Settlement,
 };
 pub use inspect::{Cancelled, StoredMessage};
+pub use key_ring::RingChange;
 pub use lanes::{FlowKeyPage, LaneChange};
+pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
