@@ -11,14 +11,14 @@ use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::{EgressPolicy, HttpClient, install_crypto_provider};
 use hookstash_shared::random::{Random, SystemRandom};
-use hookstash_shared::signing::Signer;
+use hookstash_shared::signing::SealError;
 use hookstash_shared::store::Store;
 use hookstash_shared::store::embedded::{EmbeddedHost, StartError};
 use hookstash_worker::{Observer, WorkerParts, WorkerSettings};
 use secrecy::SecretString;
-use tokio::sync::watch;
 
 use crate::api::{ApiState, Callers, Readiness};
+use crate::key_ring::KeyRing;
 
 mod stores;
 
@@ -42,6 +42,9 @@ pub enum AppError {
     /// The embedded store does not start.
     #[error(transparent)]
     Embedded(#[from] StartError),
+    /// The secret key cannot be used.
+    #[error(transparent)]
+    Seal(#[from] SealError),
 }
 
 /// What the parts of one process are made from. Cheap to clone.
@@ -53,7 +56,7 @@ pub struct App {
     environment: Arc<dyn Environment>,
     egress: EgressPolicy,
     callers: Callers,
-    signer: watch::Sender<Option<Signer>>,
+    keys: KeyRing,
     place: Place,
 }
 
@@ -86,7 +89,7 @@ impl App {
                 Egress::Production => Callers::Anyone,
                 Egress::Development => Callers::LocalPrograms,
             },
-            signer: watch::Sender::new(signer(&settings)?),
+            keys: key_ring(&settings)?,
             settings: Arc::new(settings),
             clock,
             random: Arc::new(SystemRandom),
@@ -112,15 +115,23 @@ impl App {
 
     /// Whether deliveries are signed.
     pub fn is_signing(&self) -> bool {
-        self.signer.borrow().is_some()
+        self.keys.keys().is_some()
     }
 
-    /// Connects and agrees on the number of shards; one attempt, a few seconds at most.
+    /// The signing keys of this process.
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
+    /// Connects, agrees on the number of shards and takes the stored signing keys; one attempt, a
+    /// few seconds at most.
     pub async fn open(&self) -> Result<Stores, OpenError> {
-        match &self.place {
+        let stores = match &self.place {
             Place::Embedded(host) => stores::embedded(host, &self.settings).await,
             Place::Redis(url) => stores::redis(url, &self.settings).await,
-        }
+        }?;
+        self.keys.load(&stores.api).await?;
+        Ok(stores)
     }
 
     /// What the front door works with.
@@ -133,7 +144,7 @@ impl App {
             random,
             limits: self.settings.limits,
             token,
-            keys: self.settings.signing_keys.clone(),
+            keys: self.keys.clone(),
             egress: self.egress.clone(),
             environment: Arc::clone(&self.environment),
             readiness,
@@ -153,7 +164,7 @@ impl App {
             build_http: Arc::new(move || {
                 HttpClient::new(egress.clone(), Arc::clone(&environment), connect_timeout)
             }),
-            signer: self.signer.subscribe(),
+            signer: self.keys.signer(),
             observer,
             settings: WorkerSettings {
                 slots: self.settings.slots,
@@ -189,11 +200,6 @@ fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
             &names::DATA_DIR,
             "leave it (--data-dir) unset; for messages that survive a restart, give --redis-url",
         ),
-        (
-            settings.secret_key.is_some(),
-            &names::SECRET_KEY,
-            "leave it unset",
-        ),
     ];
     match unavailable.iter().find(|(is_asked, ..)| *is_asked) {
         None => Ok(()),
@@ -217,14 +223,14 @@ fn egress_policy(settings: &Settings, egress: Egress) -> Result<EgressPolicy, Co
     })
 }
 
-fn signer(settings: &Settings) -> Result<Option<Signer>, ConfigError> {
-    match (&settings.signing_keys, &settings.webhook_secret) {
-        (Some(keys), secret) => Ok(Some(Signer::new(keys, secret.as_ref()))),
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(ConfigError::Conflict(
-            "HOOKSTASH_WEBHOOK_SECRET is set but the signing keys are not: set \
-             QSTASH_CURRENT_SIGNING_KEY and QSTASH_NEXT_SIGNING_KEY too"
-                .to_owned(),
-        )),
+/// A secret without anything that it could sign beside would be a setting without effect.
+fn key_ring(settings: &Settings) -> Result<KeyRing, AppError> {
+    let has_keys = settings.signing_keys.is_some() || settings.secret_key.is_some();
+    if settings.webhook_secret.is_some() && !has_keys {
+        let text = "HOOKSTASH_WEBHOOK_SECRET is set but the signing keys are not: set \
+                    QSTASH_CURRENT_SIGNING_KEY and QSTASH_NEXT_SIGNING_KEY too, or \
+                    HOOKSTASH_SECRET_KEY";
+        return Err(ConfigError::Conflict(text.to_owned()).into());
     }
+    Ok(KeyRing::new(settings)?)
 }

@@ -155,6 +155,7 @@ pub async fn start(
     };
     readiness.clear("store");
     note_disagreement(&stores, &readiness);
+    follow_keys(app, stores.api.clone(), shutdown);
     if plan.role != Role::Api {
         running.worker = Some(work(app, stores.worker, plan.observer, &readiness)?);
     }
@@ -280,6 +281,12 @@ async fn open(
             () = shutdown.drain.cancelled() => return Ok(None),
         }
     }
+}
+
+/// Takes over every rotation of the signing keys until the end of this process.
+fn follow_keys(app: &App, store: Store, shutdown: &Shutdown) {
+    let (keys, stop) = (app.keys().clone(), shutdown.stop.clone());
+    tokio::spawn(async move { stop.run_until_cancelled(keys.follow(&store)).await });
 }
 
 fn work(

@@ -11,6 +11,8 @@ use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions,
 use hookstash_shared::store::{Retention, Store};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::key_ring::KeyRingError;
+
 /// Shards for each master of a cluster, and the most a cluster gets.
 const SHARDS_PER_MASTER: usize = 4;
 const CLUSTER_SHARDS_MAX: usize = 16;
@@ -36,6 +38,9 @@ pub enum OpenError {
     /// Connected, but it does not serve.
     #[error("ask the store how many shards it has")]
     Ask(#[from] HostError),
+    /// There are signing keys in it that cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyRingError),
 }
 
 impl OpenError {
@@ -48,7 +53,10 @@ impl OpenError {
                     | ConnectError::Silent { .. }
                     | ConnectError::Refused { .. }
             ),
-            Self::Ask(error) => !matches!(error, HostError::Fault(_)),
+            Self::Ask(error) | Self::Keys(KeyRingError::Store(error)) => {
+                !matches!(error, HostError::Fault(_))
+            }
+            Self::Keys(_) => false,
         }
     }
 }

@@ -41,4 +41,4 @@ pub mod fairness;
 
 pub use report::{AttemptReport, Observer};
 pub use running::{BuildHttpClient, Drained, RunningWorker, StartError, WorkerParts, start};
-pub use settings::WorkerSettings;
+pub use settings::{WorkerSettings, slots_for};

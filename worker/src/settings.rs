@@ -89,7 +89,7 @@ const OTHER_FILES: usize = 128;
 
 /// How many slots `limit` open files can carry: two slots need three files, because unused
 /// connections are kept for a while.
-fn slots_for(limit: usize) -> usize {
+pub fn slots_for(limit: usize) -> usize {
     let others = OTHER_FILES + inbound(limit);
     (limit.saturating_sub(others) / 3 * 2).max(1)
 }

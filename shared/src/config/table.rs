@@ -135,7 +135,8 @@ pub mod names {
         &["QSTASH_CURRENT_SIGNING_KEY"],
         Kind::Secret,
         None,
-        "Key that signs deliveries. Set both signing keys or neither.",
+        "Key that signs deliveries. Set both signing keys or neither. They are never stored; stored \
+         ones win over them.",
     );
     /// The signing key to come.
     pub const NEXT_SIGNING_KEY: Setting = setting(
@@ -157,7 +158,8 @@ pub mod names {
         &["HOOKSTASH_SECRET_KEY"],
         Kind::Secret,
         None,
-        "32 bytes in base64 that encrypt the stored signing keys. Not available yet: it is refused, and keys cannot be rotated.",
+        "32 bytes in base64 that encrypt the stored signing keys, the same for all processes. With it, \
+         and without signing keys of the environment, new ones are made, stored and can be rotated.",
     );
     /// Private destinations that are allowed.
     pub const EGRESS_ALLOW: Setting = setting(

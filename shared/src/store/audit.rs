@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, command, text};
+use super::args::{Args, Reader, command};
 use super::host::{HostError, Reply};
 use super::{Record, Store, scripts};
 use crate::message::Shard;
@@ -175,12 +175,6 @@ impl Store {
         self.run_one(command([b"HSETNX", &key, b"record", b"1"]))
             .await?;
         Ok(self.known_shards().await?.unwrap_or(shards))
-    }
-
-    async fn known_shards(&self) -> Result<Option<u16>, HostError> {
-        let key = self.keys.meta();
-        let known = self.run_one(command([b"HGET", &key, b"shards"])).await?;
-        Ok(text(&known).and_then(|text| text.parse().ok()))
     }
 }
 

@@ -6,6 +6,7 @@
 mod args;
 mod audit;
 mod batches;
+mod checkup;
 mod completions;
 mod dead_letters;
 mod deaths;

@@ -94,13 +94,3 @@ impl Letter {
         }
     }
 }
-
-/// An id that can stand in a path; anything else cannot be a dead letter's.
-pub(super) fn check_id(id: &str) -> Result<&str, Failure> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !id.is_empty() && id.bytes().all(is_plain) {
-        return Ok(id);
-    }
-    Err(Failure::usage("an id has a character that no id has")
-        .advise("Ids look like msg_0006c2q4p8jn9m2v5e7t1xkz3w4r; `hookstash dlq list` shows them."))
-}

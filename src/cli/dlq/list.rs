@@ -7,9 +7,10 @@ use hookstash_shared::environment::Environment;
 use serde_json::value::RawValue;
 
 use super::letters::{Letter, Walk};
-use super::{Common, Output, table};
+use super::{Common, EMPTY, Output};
 use crate::cli::failure::Failure;
 use crate::cli::out::say;
+use crate::cli::table;
 
 /// List dead letters, newest first
 ///
@@ -40,7 +41,7 @@ impl List {
         letters.truncate(self.limit);
         match self.common.output {
             Output::Json => say(json(&letters)),
-            Output::Table if letters.is_empty() => say("The dead-letter queue is empty."),
+            Output::Table if letters.is_empty() => say(EMPTY),
             Output::Table => say(rows(&letters)?),
         }
         if has_more {

@@ -5,15 +5,14 @@ mod letters;
 mod list;
 mod redrive;
 mod show;
-mod table;
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use hookstash_shared::environment::Environment;
 
 use super::failure::Failure;
-use super::transport::Server;
+use super::remote::{Common, Output};
 
 /// Read, redrive and delete dead letters
 ///
@@ -42,42 +41,15 @@ pub(super) struct Dlq {
     command: Command,
 }
 
+/// What is said when there is nothing to do.
+const EMPTY: &str = "The dead-letter queue is empty.";
+
 #[derive(Subcommand)]
 enum Command {
     List(list::List),
     Show(show::Show),
     Redrive(redrive::Redrive),
     Delete(delete::Delete),
-}
-
-/// Where the server is, and how to print.
-#[derive(Args)]
-struct Common {
-    /// The server
-    #[arg(
-        long,
-        value_name = "URL",
-        help = "The server [env: QSTASH_URL] [default: http://127.0.0.1:8080]"
-    )]
-    url: Option<String>,
-    /// How to print the result
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Table,
-    /// One JSON document, for programs.
-    Json,
-}
-
-impl Common {
-    fn server(&self, environment: &dyn Environment) -> Result<Server, Failure> {
-        Server::find(self.url.as_deref(), environment)
-    }
 }
 
 impl Dlq {
