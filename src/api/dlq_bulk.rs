@@ -111,10 +111,8 @@ pub(super) async fn patiently(
 async fn select(api: &Shared, request: Request) -> Result<Found, ApiError> {
     let pairs = bulk::read(api, request).await?;
     let selection = Selection::read(List::DeadLetters, pairs)?;
-    let is_of_ids_only =
-        selection.filter.is_open() && selection.from_ms.is_none() && selection.to_ms.is_none();
     if let Some(ids) = &selection.ids {
-        if !is_of_ids_only {
+        if !selection.is_unfiltered() {
             return Err(ApiError::invalid("filter", "give ids or filters, not both"));
         }
         let letters = api.state.store.deaths_by_id(ids).await;

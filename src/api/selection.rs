@@ -151,12 +151,9 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether nothing at all is said about which entries are meant.
-    pub(super) fn is_of_all(&self) -> bool {
-        self.ids.is_none()
-            && self.filter == Filter::default()
-            && self.from_ms.is_none()
-            && self.to_ms.is_none()
+    /// Whether no filter but ids says which entries are meant.
+    pub(super) fn is_unfiltered(&self) -> bool {
+        self.filter.is_open() && self.from_ms.is_none() && self.to_ms.is_none()
     }
 }
 

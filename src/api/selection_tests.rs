@@ -122,10 +122,9 @@ fn ids_are_read_from_every_form_and_an_empty_list_is_none() {
     let none: Option<&str> = None;
     let selection = Selection::read(List::DeadLetters, [("dlqIds", none)]).unwrap();
     assert_eq!(selection.ids, Some(vec![]));
-    assert!(!selection.is_of_all());
     assert!(
         read(List::DeadLetters, "count=5&cursor=&order=earliestFirst")
             .unwrap()
-            .is_of_all()
+            .is_unfiltered()
     );
 }

@@ -19,7 +19,7 @@ use super::paint::harmless;
 use super::remote::{Common, Output};
 use super::{input, keys, table};
 
-/// The header of a QStash signature.
+/// The header of a `QStash` signature.
 const SIGNATURE: &str = "upstash-signature";
 /// The secret of the Standard Webhooks signature.
 const WEBHOOK_SECRET: &str = "HOOKSTASH_WEBHOOK_SECRET";
@@ -115,7 +115,7 @@ impl Verify {
                  three webhook-… headers.",
             ));
         }
-        conclude(self.common.output, &checked)
+        Ok(conclude(self.common.output, &checked))
     }
 
     async fn keys(&self, environment: &dyn Environment) -> Result<SigningKeys, Failure> {
@@ -124,13 +124,12 @@ impl Verify {
             environment.get(SETTING_NEXT),
         );
         let given = SigningKeys::from_settings(current.as_deref(), next.as_deref());
-        match given.map_err(|error| Failure::usage(error.to_string()))? {
-            Some(keys) => Ok(keys),
-            None => {
-                let server = self.common.server(environment)?;
-                keys::fetch(&server, Method::GET, "/v2/keys").await
-            }
+        let given = given.map_err(|error| Failure::usage(error.to_string()))?;
+        if let Some(keys) = given {
+            return Ok(keys);
         }
+        let server = self.common.server(environment)?;
+        keys::fetch(&server, Method::GET, "/v2/keys").await
     }
 }
 
@@ -154,7 +153,7 @@ fn secret(environment: &dyn Environment) -> Result<WebhookSecret, Failure> {
     WebhookSecret::parse(&secret).map_err(|error| Failure::usage(error.to_string()))
 }
 
-fn conclude(output: Output, checked: &[Checked]) -> Result<ExitCode, Failure> {
+fn conclude(output: Output, checked: &[Checked]) -> ExitCode {
     let failed = checked.iter().filter(|one| one.result.is_err()).count();
     if output == Output::Json {
         let shown = checked.iter().map(|one| match &one.result {
@@ -178,7 +177,7 @@ fn conclude(output: Output, checked: &[Checked]) -> Result<ExitCode, Failure> {
         ));
     }
     match failed {
-        0 => Ok(ExitCode::SUCCESS),
-        _ => Ok(super::failure::FAILED.into()),
+        0 => ExitCode::SUCCESS,
+        _ => super::failure::FAILED.into(),
     }
 }

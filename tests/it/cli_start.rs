@@ -403,11 +403,9 @@ async fn the_public_token_is_refused_where_others_can_reach_it() {
 
 #[tokio::test]
 async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
-    let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     for (name, value) in [
         ("HOOKSTASH_DATA_DIR", "/tmp"),
         ("HOOKSTASH_PUBLISH_REPLICAS", "1"),
-        ("HOOKSTASH_SECRET_KEY", key),
     ] {
         for role in ["serve", "worker", "dev"] {
             let env = [
@@ -423,7 +421,6 @@ async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
                 "{}",
                 finished.stderr
             );
-            assert!(!finished.stderr.contains(key));
         }
     }
 }

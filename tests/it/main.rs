@@ -11,9 +11,12 @@
 )]
 
 mod api_bodies;
+mod api_bulk;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
+mod api_events;
+mod api_filters;
 mod api_headers;
 mod api_health;
 mod api_messages;
@@ -22,11 +25,15 @@ mod api_publish;
 mod api_refusals;
 mod both_hosts;
 mod cli_dlq;
+mod cli_doctor;
 mod cli_end;
+mod cli_remote;
 mod cli_secrets;
 mod cli_start;
+mod dead_letter_pages;
 mod differential;
 mod equipment;
+mod key_ring;
 mod promises_durable;
 mod promises_full;
 mod promises_workers;

@@ -331,6 +331,8 @@ mod tests {
     use super::super::Level;
     use super::*;
 
+    type Change = fn(&mut ServerFacts);
+
     fn levels(check: impl FnOnce(&mut Findings)) -> Vec<(&'static str, Level)> {
         let mut findings = Findings::default();
         check(&mut findings);
@@ -362,7 +364,6 @@ mod tests {
             ("eviction", Level::Ok),
         ];
         assert_eq!(levels(|findings| server(&good(), findings)), all_ok);
-        type Change = fn(&mut ServerFacts);
         let changes: [(Change, &str, Level); 9] = [
             (
                 |facts| facts.version = Some("6.0.16".to_owned()),
