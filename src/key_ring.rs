@@ -106,9 +106,9 @@ impl KeyRing {
         Ok(ring)
     }
 
-    /// Exactly these keys, never stored.
-    pub fn fixed(keys: SigningKeys) -> Self {
-        Self::with(Some(keys), None, None)
+    /// Exactly these keys, or none; never stored.
+    pub fn fixed(keys: Option<SigningKeys>) -> Self {
+        Self::with(keys, None, None)
     }
 
     fn with(

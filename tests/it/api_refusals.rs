@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use hookstash::key_ring::KeyRing;
 use serde_json::json;
 
 use crate::support::front_door::{FrontDoor, answered, embedded_state};
@@ -153,7 +154,7 @@ async fn keys_are_shown_and_rotated_only_where_they_are_set() {
         }
     }
     let mut state = embedded_state();
-    state.keys = None;
+    state.keys = KeyRing::fixed(None);
     let door = FrontDoor::open(state).await;
     let none = door.call("GET", "/v2/keys").await;
     assert_eq!(none.status, 404);

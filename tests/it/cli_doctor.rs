@@ -31,7 +31,7 @@ fn of<'a>(answer: &'a Value, check: &str) -> (&'a str, String) {
     let level = levels
         .iter()
         .find(|level| found.iter().any(|one| one["level"] == **level));
-    let text: Vec<String> = found.iter().map(|one| one.to_string()).collect();
+    let text: Vec<String> = found.iter().map(ToString::to_string).collect();
     (
         level.unwrap_or_else(|| panic!("{check} is missing: {answer}")),
         text.join("\n"),

@@ -57,7 +57,7 @@ async fn publish_sends_bodies_headers_and_options() {
     assert!(id.starts_with("msg_"), "{}", published.stdout);
     let request = receiver.wait_for(1, SOON).await.remove(0);
     assert_eq!(
-        (&*request.path, &*request.text()),
+        (&*request.path, request.text()),
         ("/hook?a=1", "{\"a\":1}")
     );
     assert_eq!(request.header("X-Step"), Some("7"));

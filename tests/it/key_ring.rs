@@ -57,7 +57,7 @@ fn now_s() -> u64 {
 /// Whether a delivery to `url` verifies with exactly this current key.
 fn is_signed_with(request: &crate::support::receiver::Received, current: &str) -> bool {
     let keys = SigningKeys::from_settings(Some(current), Some(current)).unwrap();
-    let verifier = Verifier::new(keys.as_ref(), None, Duration::from_secs(60));
+    let verifier = Verifier::new(keys.as_ref(), None, Duration::from_mins(1));
     let signature = request.header("Upstash-Signature").expect("a signature");
     verifier
         .verify_qstash(signature, &request.body, None, now_s())

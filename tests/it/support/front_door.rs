@@ -77,7 +77,7 @@ pub(crate) fn state_on(host: Arc<dyn Host>, clock: Arc<dyn Clock>) -> ApiState {
         random,
         limits: Limits::default(),
         token: TOKEN.into(),
-        keys: KeyRing::fixed(SigningKeys::development()),
+        keys: KeyRing::fixed(Some(SigningKeys::development())),
         egress: EgressPolicy::default(),
         environment: Arc::new(BTreeMap::<String, String>::new()),
         readiness: Readiness::new(),
