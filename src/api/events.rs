@@ -167,7 +167,7 @@ fn parts(
     let is_wanted = selection
         .ids
         .as_ref()
-        .is_none_or(|ids| ids.contains(&stored.id));
+        .is_none_or(|ids| ids.binary_search(&stored.id).is_ok());
     let event = if is_wanted {
         LoggedEvent::decode(&stored.event)
     } else {

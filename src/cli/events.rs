@@ -3,14 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use hookstash_shared::clock::{Clock as _, SystemClock};
-use hookstash_shared::duration;
 use hookstash_shared::environment::Environment;
 use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::form_urlencoded::Serializer;
 
+use super::dlq::from_ms;
 use super::failure::Failure;
 use super::out::say;
 use super::remote::{Common, Output};
@@ -43,8 +42,12 @@ Exit codes: 0 done, 1 failed, 2 wrong command line.")]
 pub(super) struct Events {
     #[command(flatten)]
     common: Common,
-    /// Only of this message; may be repeated
-    #[arg(long = "message", value_name = "ID")]
+    /// Only of this message; may be repeated. The whole story: other filters do not go with it
+    #[arg(
+        long = "message",
+        value_name = "ID",
+        conflicts_with_all = ["states", "destinations", "hosts", "labels", "queues", "since"]
+    )]
     messages: Vec<String>,
     /// Only with this state; may be repeated
     #[arg(long = "state", value_name = "STATE")]
@@ -132,11 +135,7 @@ impl Events {
             query.extend_pairs(values.iter().map(|value| (key, value)));
         }
         if let Some(since) = &self.since {
-            let since = duration::parse(since)
-                .map_err(|error| Failure::usage("--since is not a duration").because(&error))?;
-            let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            let from = SystemClock::new().now_ms().saturating_sub(since);
-            query.append_pair("fromDate", &from.to_string());
+            query.append_pair("fromDate", &from_ms(since)?.to_string());
         }
         if self.first == First::Earliest {
             query.append_pair("order", "earliestFirst");

@@ -56,10 +56,7 @@ async fn publish_sends_bodies_headers_and_options() {
         .to_owned();
     assert!(id.starts_with("msg_"), "{}", published.stdout);
     let request = receiver.wait_for(1, SOON).await.remove(0);
-    assert_eq!(
-        (&*request.path, request.text()),
-        ("/hook?a=1", "{\"a\":1}")
-    );
+    assert_eq!((&*request.path, request.text()), ("/hook?a=1", "{\"a\":1}"));
     assert_eq!(request.header("X-Step"), Some("7"));
     assert_eq!(request.header("Content-Type"), Some("application/json"));
     assert_eq!(request.header("Upstash-Message-Id"), Some(&*id));
@@ -240,13 +237,15 @@ async fn events_are_listed_for_people_and_for_programs() {
         "{}",
         lines[1]
     );
-    let events = json(
-        &run(
-            &program,
-            &["events", "--message", &id, "--state", "ERROR", "-o", "json"],
-        )
-        .await,
+    let story = json(&run(&program, &["events", "--message", &id, "-o", "json"]).await);
+    assert_eq!(story["events"].as_array().unwrap().len(), 3);
+    let args = ["events", "--message", &id, "--state", "ERROR"];
+    assert_eq!(
+        run(&program, &args).await.code,
+        2,
+        "ids tell the whole story"
     );
+    let events = json(&run(&program, &["events", "--state", "ERROR", "-o", "json"]).await);
     assert_eq!(events["events"].as_array().unwrap().len(), 1);
     assert_eq!(events["events"][0]["responseStatus"], 500);
     let one = run(

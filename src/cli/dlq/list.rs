@@ -7,6 +7,7 @@ use hookstash_shared::environment::Environment;
 use serde_json::value::RawValue;
 
 use super::letters::{Letter, Walk};
+use super::which::Which;
 use super::{Common, EMPTY, Output};
 use crate::cli::failure::Failure;
 use crate::cli::out::say;
@@ -20,6 +21,8 @@ use crate::cli::table;
 pub(super) struct List {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    which: Which,
     /// Most letters to list
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
@@ -28,7 +31,7 @@ pub(super) struct List {
 impl List {
     pub(super) async fn run(self, environment: &dyn Environment) -> Result<ExitCode, Failure> {
         let server = self.common.server(environment)?;
-        let mut walk = Walk::new(&server);
+        let mut walk = Walk::new(&server, &self.which)?;
         let mut letters: Vec<Box<RawValue>> = Vec::new();
         let mut has_more = false;
         while let Some(page) = walk.next().await? {

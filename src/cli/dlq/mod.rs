@@ -5,6 +5,7 @@ mod letters;
 mod list;
 mod redrive;
 mod show;
+mod which;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,9 @@ Examples:
   hookstash dlq list
   hookstash dlq show msg_0006c2q4p8jn9m2v5e7t1xkz3w4r
   hookstash dlq redrive msg_0006c2q4p8jn9m2v5e7t1xkz3w4r
+  hookstash dlq list --status 503 --since 1h
   hookstash dlq redrive --all
+  hookstash dlq redrive --all --label nightly
   hookstash dlq list -o json | jq -r '.messages[].dlqId'
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such dead letter."
@@ -40,6 +43,8 @@ pub(super) struct Dlq {
     #[command(subcommand)]
     command: Command,
 }
+
+pub(super) use which::from_ms;
 
 /// What is said when there is nothing to do.
 const EMPTY: &str = "The dead-letter queue is empty.";

@@ -10,6 +10,7 @@ use http::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::letters::{Letter, Walk};
+use super::which::Which;
 use super::{Common, EMPTY};
 use crate::cli::failure::Failure;
 use crate::cli::remote::{Done, Named, check_id, conclude};
@@ -30,16 +31,21 @@ pub(super) struct Redrive {
     /// Their ids, as `hookstash dlq list` shows them
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Every letter that is in the queue now
+    /// Every letter that is in the queue now, or every one that the filters mean
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Redrive {
     pub(super) async fn run(self, environment: &dyn Environment) -> Result<ExitCode, Failure> {
         let server = self.common.server(environment)?;
+        if !self.all && self.which.is_given() {
+            return Err(Failure::usage("filters go with --all, not with ids"));
+        }
         let ids = if self.all {
-            all(&server).await?
+            all(&server, &self.which).await?
         } else {
             self.ids
         };
@@ -64,8 +70,8 @@ impl Redrive {
     }
 }
 
-async fn all(server: &Server) -> Result<Vec<String>, Failure> {
-    let mut walk = Walk::new(server);
+async fn all(server: &Server, which: &Which) -> Result<Vec<String>, Failure> {
+    let mut walk = Walk::new(server, which)?;
     let mut ids = Vec::new();
     while let Some(page) = walk.next().await? {
         for raw in &page.messages {
