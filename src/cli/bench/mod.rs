@@ -34,10 +34,6 @@ use stage::Stage;
 const PART_MAX: Duration = Duration::from_mins(10);
 /// Messages a second whose latency is measured.
 const LATENCY_RATE: u32 = 1_000;
-/// How long it is measured.
-const LATENCY_TIME: Duration = Duration::from_secs(10);
-/// How long an idle worker is watched.
-const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// Measure what durable delivery costs here, beside the same work without it
 ///
@@ -72,6 +68,9 @@ pub(super) struct Bench {
     /// Rounds; their median is reported
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
+    /// Seconds for which latency is measured, and an idle worker watched
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
     /// Measure the durable path once more with so many messages queued behind
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     backlog: u32,
@@ -145,10 +144,11 @@ impl Bench {
                 singles,
             });
         }
+        let time = Duration::from_secs(self.seconds.into());
         step(format!("latency at {LATENCY_RATE} messages a second"));
-        figures.latency = Some(latency::measure(stage, LATENCY_RATE, LATENCY_TIME).await?);
+        figures.latency = Some(latency::measure(stage, LATENCY_RATE, time).await?);
         step("an idle worker".to_owned());
-        figures.idle = Some(drain::idle(stage, IDLE_TIME).await?);
+        figures.idle = Some(drain::idle(stage, time).await?);
         if self.backlog > 0 {
             let behind = self.backlog as usize;
             step(format!("queueing {behind} messages"));
