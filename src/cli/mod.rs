@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod api;
+mod bench;
 mod credentials;
 mod demo;
 mod dev;
@@ -69,6 +70,7 @@ enum Command {
     Keys(keys::Keys),
     Verify(verify::Verify),
     Doctor(Box<doctor::Doctor>),
+    Bench(bench::Bench),
 }
 
 /// Runs the command of this process's command line.
@@ -90,6 +92,7 @@ pub fn main() -> ExitCode {
                 Command::Keys(keys) => keys.run(&*environment).await,
                 Command::Verify(verify) => verify.run(&*environment).await,
                 Command::Doctor(doctor) => doctor.run(&*environment).await,
+                Command::Bench(bench) => bench.run(environment).await,
             }
         });
         // What still runs has been given its time.
