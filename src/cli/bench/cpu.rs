@@ -91,6 +91,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "real work takes real time")]
     fn a_thread_is_counted_by_its_name() {
         let work = || {
             let end = std::time::Instant::now() + Duration::from_millis(20);
