@@ -25,6 +25,7 @@ mod cli_dlq;
 mod cli_end;
 mod cli_secrets;
 mod cli_start;
+mod data_dir;
 mod differential;
 mod equipment;
 mod promises_durable;

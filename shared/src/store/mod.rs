@@ -14,6 +14,7 @@ mod inspect;
 mod lanes;
 mod publish;
 mod record;
+mod recover;
 mod schedules;
 
 pub mod embedded;
