@@ -106,7 +106,7 @@ async fn what_was_accepted_survives_every_kill_under_load() {
         let started = Instant::now();
         let mut program = Program::dev(&args, &SHORT_LEASE).await;
         slowest = slowest.max(started.elapsed());
-        let kill = Duration::from_millis(20 + 37 * round % 150);
+        let kill = Duration::from_millis(50 + 37 * round % 250);
         accepted.extend(publish_until_killed(&mut program, &url, kill).await);
     }
     println!(

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookstash_shared::clock::{ManualClock, SystemClock};
-use hookstash_shared::store::embedded::{DataSync, EmbeddedHost};
+use hookstash_shared::store::embedded::{DataSync, EmbeddedHost, OpenError};
 use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
 use hookstash_shared::store::redis_host::{RedisHost, RedisOptions, RedisUrl};
 use hookstash_shared::store::script::Script;
@@ -278,13 +278,16 @@ const LOG_CASES: u32 = 60;
 /// Cases that one log holds which a Redis loads.
 const REDIS_LOG_CASES: usize = 150;
 
+/// The store of `directory`. A lock lives on for a moment in a process that another test starts.
 fn open(directory: &Path) -> EmbeddedHost {
-    EmbeddedHost::open(
-        directory,
-        DataSync::EverySecond,
-        Arc::new(SystemClock::new()),
-    )
-    .unwrap()
+    let clock = || Arc::new(SystemClock::new());
+    for _ in 0..500 {
+        match EmbeddedHost::open(directory, DataSync::EverySecond, clock()) {
+            Err(OpenError::InUse(_)) => std::thread::sleep(Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays in use", directory.display());
 }
 
 /// Does `action` to one host; whatever it answers.
@@ -354,15 +357,18 @@ fn every_supported_redis_loads_a_log_and_a_compacted_one_to_the_same_store() {
                 ..ServerOptions::default()
             });
             let url = RedisUrl::parse(&server.url()).unwrap();
-            let differences = runtime.block_on(async {
-                let redis = RedisHost::connect(&url, RedisOptions::default())
-                    .await
-                    .unwrap();
+            let (differences, back) = runtime.block_on(async move {
+                let redis = RedisHost::connect(&url, RedisOptions::default()).await;
+                let redis = redis.unwrap();
                 let pair = Pair { redis, embedded };
-                let differences = pair.differences().await;
-                embedded = pair.embedded;
-                differences
+                (pair.differences().await, pair.embedded)
             });
+            embedded = back;
+            // Redis 6.2 does not tell when a key ends.
+            let is_told = |(_, redis, _): &(String, String, String)| {
+                !redis.contains("unknown command `PEXPIRETIME`")
+            };
+            let differences: Vec<_> = differences.into_iter().filter(is_told).collect();
             assert!(
                 differences.is_empty(),
                 "{start}: {differences:#?}\n{}",
