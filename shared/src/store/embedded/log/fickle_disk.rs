@@ -17,6 +17,10 @@ const TORN: &str = "torn";
 pub(super) struct FickleDisk(Arc<(Mutex<Machine>, Condvar)>);
 
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that can go wrong by itself"
+)]
 struct Machine {
     files: Vec<Contents>,
     names: BTreeMap<&'static str, usize>,
