@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod api;
+mod bench;
 mod credentials;
 mod demo;
 mod dev;
@@ -52,6 +53,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     Api(Box<api::Api>),
     Worker(Box<worker::Worker>),
+    Bench(bench::Bench),
     Dlq(dlq::Dlq),
 }
 
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
                 Command::Serve(serve) => serve.run(environment).await,
                 Command::Api(api) => api.run(environment).await,
                 Command::Worker(worker) => worker.run(environment).await,
+                Command::Bench(bench) => bench.run(environment).await,
                 Command::Dlq(dlq) => dlq.run(&*environment).await,
             }
         });
