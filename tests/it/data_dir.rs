@@ -128,9 +128,12 @@ async fn messages_in_flight_at_a_kill_are_delivered_at_once_after_it_and_no_retr
     let env = [("HOOKSTASH_LEASE", "10m"), ("HOOKSTASH_RENEW", "1m")];
     let is_fast = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_fast);
-    let receiver = Receiver::with(move |_| match told.load(Ordering::SeqCst) {
-        true => Answer::ok(),
-        false => Answer::hang(),
+    let receiver = Receiver::with(move |_| {
+        if told.load(Ordering::SeqCst) {
+            Answer::ok()
+        } else {
+            Answer::hang()
+        }
     });
     let mut program = Program::dev(&args, &env).await;
     let url = receiver.url("/");
