@@ -3,7 +3,8 @@
 //! Everything real (clock, randomness, environment, host, HTTP client) is made here and handed on.
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use hookstash_producer::publish::Publisher;
 use hookstash_shared::clock::{Clock, SystemClock};
@@ -65,12 +66,14 @@ pub struct App {
 enum Place {
     /// In this process.
     Embedded(Arc<EmbeddedHost>),
+    /// In this process, and in a directory; there once it has been opened.
+    Directory(PathBuf, Arc<OnceLock<Arc<EmbeddedHost>>>),
     /// On the Redis of this URL, which may hold a password.
     Redis(SecretString),
 }
 
 impl App {
-    /// Puts together what needs no connection. Without a Redis URL the store is embedded.
+    /// Puts together what needs no connection and no file. Without a Redis URL the store is embedded.
     pub fn new(
         settings: Settings,
         environment: Arc<dyn Environment>,
@@ -79,9 +82,10 @@ impl App {
         install_crypto_provider();
         refuse_what_is_not_built(&settings)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let place = match &settings.redis_url {
-            Some(url) => Place::Redis(url.clone()),
-            None => Place::Embedded(Arc::new(EmbeddedHost::new(Arc::clone(&clock))?)),
+        let place = match (&settings.redis_url, &settings.data_dir) {
+            (Some(url), _) => Place::Redis(url.clone()),
+            (None, Some(path)) => Place::Directory(path.clone(), Arc::default()),
+            (None, None) => Place::Embedded(Arc::new(EmbeddedHost::new(Arc::clone(&clock))?)),
         };
         Ok(Self {
             egress: egress_policy(&settings, egress)?,
@@ -108,11 +112,6 @@ impl App {
         &self.clock
     }
 
-    /// Whether the store ends with this process.
-    pub fn is_embedded(&self) -> bool {
-        matches!(self.place, Place::Embedded(_))
-    }
-
     /// Whether deliveries are signed.
     pub fn is_signing(&self) -> bool {
         self.keys.keys().is_some()
@@ -123,15 +122,37 @@ impl App {
         &self.keys
     }
 
-    /// Connects, agrees on the number of shards and takes the stored signing keys; one attempt, a
-    /// few seconds at most.
+    /// Connects, or reads the data directory, agrees on the number of shards and takes the stored
+    /// signing keys; one attempt. A connection takes a few seconds at most, a directory what its
+    /// data need.
     pub async fn open(&self) -> Result<Stores, OpenError> {
         let stores = match &self.place {
             Place::Embedded(host) => stores::embedded(host, &self.settings).await,
+            Place::Directory(path, opened) => {
+                let host = match opened.get() {
+                    Some(host) => Arc::clone(host),
+                    None => stores::open_directory(path, &self.settings, &self.clock).await?,
+                };
+                let host = opened.get_or_init(|| host);
+                stores::embedded_again(host, &self.settings).await
+            }
             Place::Redis(url) => stores::redis(url, &self.settings).await,
         }?;
         self.keys.load(&stores.api).await?;
         Ok(stores)
+    }
+
+    /// Lets what the data directory got last. Called when everything else has ended; a failure is
+    /// logged, and has lost nothing that the store's sync promises.
+    pub async fn close(&self) {
+        let Place::Directory(_, opened) = &self.place else {
+            return;
+        };
+        if let Some(host) = opened.get()
+            && let Err(error) = host.synced().await
+        {
+            tracing::error!(%error, "the data directory could not be synced at the end");
+        }
     }
 
     /// What the front door works with.
@@ -194,11 +215,6 @@ fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
             settings.publish_replicas != 0,
             &names::PUBLISH_REPLICAS,
             "leave it at 0",
-        ),
-        (
-            settings.data_dir.is_some(),
-            &names::DATA_DIR,
-            "leave it (--data-dir) unset; for messages that survive a restart, give --redis-url",
         ),
     ];
     match unavailable.iter().find(|(is_asked, ..)| *is_asked) {

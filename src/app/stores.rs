@@ -1,11 +1,13 @@
 //! Opening the store: connecting, and agreeing on the number of shards.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookstash_shared::clock::Clock;
 use hookstash_shared::config::Settings;
 use hookstash_shared::message::Shards;
-use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::embedded::{self, EmbeddedHost};
 use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions, RedisUrl};
 use hookstash_shared::store::{Retention, Store};
@@ -41,6 +43,12 @@ pub enum OpenError {
     /// There are signing keys in it that cannot be used.
     #[error(transparent)]
     Keys(#[from] KeyRingError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] embedded::OpenError),
+    /// The thread that read the data directory has panicked.
+    #[error("read the data directory")]
+    Reader(#[from] tokio::task::JoinError),
 }
 
 impl OpenError {
@@ -56,7 +64,7 @@ impl OpenError {
             Self::Ask(error) | Self::Keys(KeyRingError::Store(error)) => {
                 !matches!(error, HostError::Fault(_))
             }
-            Self::Keys(_) => false,
+            Self::Keys(_) | Self::Directory(_) | Self::Reader(_) => false,
         }
     }
 }
@@ -67,6 +75,37 @@ pub(super) async fn embedded(
 ) -> Result<Stores, OpenError> {
     let host: Arc<dyn Host> = Arc::clone(host) as _;
     agree(&host, &host, Shards::ONE, settings).await
+}
+
+/// The store of the data directory `path`, read on a thread of its own.
+pub(super) async fn open_directory(
+    path: &Path,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<EmbeddedHost>, OpenError> {
+    let (path, sync, clock) = (path.to_owned(), settings.data_sync, Arc::clone(clock));
+    let open = move || EmbeddedHost::open(&path, sync, clock);
+    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
+}
+
+/// The store of a process that has ended and whose directory this one alone has: nobody settles
+/// what it held.
+pub(super) async fn embedded_again(
+    host: &Arc<EmbeddedHost>,
+    settings: &Settings,
+) -> Result<Stores, OpenError> {
+    let stores = embedded(host, settings).await?;
+    for shard in stores.api.shards().iter() {
+        let count = stores.api.recover_all(shard).await?;
+        if count > 0 {
+            tracing::warn!(
+                %shard,
+                count,
+                "messages that were being delivered when the last process ended are delivered again"
+            );
+        }
+    }
+    Ok(stores)
 }
 
 pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Stores, OpenError> {

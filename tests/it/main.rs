@@ -31,6 +31,7 @@ mod cli_end;
 mod cli_remote;
 mod cli_secrets;
 mod cli_start;
+mod data_dir;
 mod dead_letter_pages;
 mod deploy;
 mod differential;

@@ -19,6 +19,7 @@ mod lanes;
 mod order;
 mod publish;
 mod record;
+mod recover;
 mod schedules;
 
 pub mod embedded;
