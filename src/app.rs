@@ -210,13 +210,11 @@ impl fmt::Debug for App {
 
 /// A setting without effect would be worse than a refusal.
 fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
-    let unavailable = [
-        (
-            settings.publish_replicas != 0,
-            &names::PUBLISH_REPLICAS,
-            "leave it at 0",
-        ),
-    ];
+    let unavailable = [(
+        settings.publish_replicas != 0,
+        &names::PUBLISH_REPLICAS,
+        "leave it at 0",
+    )];
     match unavailable.iter().find(|(is_asked, ..)| *is_asked) {
         None => Ok(()),
         Some((_, setting, advice)) => Err(ConfigError::Value {

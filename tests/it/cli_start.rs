@@ -415,9 +415,7 @@ async fn the_public_token_is_refused_where_others_can_reach_it() {
 
 #[tokio::test]
 async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
-    for (name, value) in [
-        ("HOOKSTASH_PUBLISH_REPLICAS", "1"),
-    ] {
+    for (name, value) in [("HOOKSTASH_PUBLISH_REPLICAS", "1")] {
         for role in ["serve", "worker", "dev"] {
             let env = [
                 ("QSTASH_TOKEN", TOKEN),
