@@ -12,7 +12,7 @@ use hookstash_shared::clock::Clock;
 use hookstash_shared::message::Shards;
 use hookstash_shared::random::{Random, SeededRandom};
 use hookstash_shared::signing::{Signer, SigningKeys};
-use hookstash_shared::store::faulty::{FaultRates, FaultyHost};
+use hookstash_shared::store::faulty::FaultyHost;
 use hookstash_shared::store::{Retention, Store};
 use hookstash_worker::{RunningWorker, WorkerParts, WorkerSettings, inline};
 use tokio::sync::{Notify, watch};
@@ -86,7 +86,7 @@ impl Control {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether something else kept it from the store after `since`.
+    /// Whether it was frozen or its link was cut after `since`.
     pub fn was_hindered(&self, since: Instant) -> bool {
         let after = |until: &Mutex<Option<Instant>>| {
             until
@@ -94,7 +94,7 @@ impl Control {
                 .expect("no panic")
                 .is_some_and(|until| until > since)
         };
-        self.started_at > since || after(&self.frozen_until) || after(&self.cut_until)
+        after(&self.frozen_until) || after(&self.cut_until)
     }
 
     pub fn is_cut(&self) -> bool {
@@ -228,11 +228,6 @@ impl Process {
             faults,
             running,
         }
-    }
-
-    /// From now on its calls to the store fare like this.
-    pub fn set_faults(&self, rates: FaultRates) {
-        self.faults.set_rates(rates);
     }
 }
 

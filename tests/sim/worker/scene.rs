@@ -12,6 +12,7 @@ use hookstash_shared::message::{
     Destination, Lane, Limits, MessageId, NewMessage, NewMessageBuilder, RetryDelay, Shard, Shards,
 };
 use hookstash_shared::random::Random;
+use hookstash_shared::store::faulty::FaultRates;
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{Accepted, Enqueue, LaneChange, Retention, Store};
 use hookstash_worker::Drained;
@@ -46,6 +47,8 @@ pub struct Scene {
     store: Store,
     made: usize,
     restart_at: Vec<Instant>,
+    /// Whether calls to the store fail by chance.
+    has_faults: bool,
     /// Ends of outages that are still to be looked at.
     back_at: Option<(Outage, Instant)>,
     /// How the processes that ended by themselves ended.
@@ -72,6 +75,7 @@ impl Scene {
             store,
             made: 0,
             restart_at: Vec::new(),
+            has_faults: false,
             back_at: None,
             ends: Vec::new(),
             must_finish: false,
@@ -103,6 +107,20 @@ impl Scene {
         self.processes.push(process);
     }
 
+    /// From now on the calls of the processes that run fare like this.
+    pub fn set_faults(&mut self, rates: FaultRates) {
+        let each = [
+            rates.lose_before,
+            rates.lose_after,
+            rates.refuse,
+            rates.delay,
+        ];
+        self.has_faults = each.iter().any(|rate| *rate > 0);
+        self.processes
+            .iter()
+            .for_each(|process| process.faults.set_rates(rates));
+    }
+
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
@@ -120,7 +138,7 @@ impl Scene {
         let builder = NewMessage::to(destination)
             .body(body.clone())
             .retry_delay(RetryDelay::parse("1000").expect("an expression"))
-            .timeout(Duration::from_mins(2));
+            .timeout(Duration::from_secs(50));
         let message = make(builder)
             .build(self.ground.clock.now_ms(), &Limits::default())
             .expect("a message");
@@ -285,7 +303,13 @@ impl Scene {
         let held = process.running.in_flight();
         let is_free = load.slots_free == self.slots
             && u64::try_from(load.body_bytes_free) == Ok(self.ground.body_budget);
-        if held > 0 || !is_free || (end == Drained::Finished && load.unanswered > 0) {
+        // Leases that are still taken in while the store is away end by themselves.
+        let control = &process.control;
+        let is_served = !self.has_faults
+            && self.ground.outage().is_none()
+            && !control.was_hindered(Instant::now() - LEASE);
+        let is_clean = is_free || (end != Drained::Finished && !is_served);
+        if held > 0 || !is_clean || (end == Drained::Finished && load.unanswered > 0) {
             self.ground.breaks(format!(
                 "w{number} ended as {end:?} with {held} held, {load:?}"
             ));
@@ -312,10 +336,13 @@ impl Scene {
             return;
         }
         self.back_at = None;
+        if self.has_faults || self.ground.outage().is_some() {
+            return;
+        }
         for process in &self.processes {
             let control = &process.control;
             let is_running = control.drained_at.lock().expect("no panic").is_none();
-            let could = !control.is_frozen() && !control.is_cut() && !control.was_hindered(back_at);
+            let could = control.started_at <= back_at && !control.was_hindered(back_at);
             let since_start = self.ground.clock.monotonic() - (now - back_at);
             let ledger = self.ground.ledger();
             let last = ledger.exchanged_at.get(&control.number).copied();
@@ -334,8 +361,8 @@ impl Scene {
         self.ground.note("everything works again");
         self.ground.embedded.set_full(false);
         self.ground.calm();
+        self.set_faults(FaultRates::default());
         for process in &self.processes {
-            process.set_faults(hookstash_shared::store::faulty::FaultRates::default());
             *process.control.cut_until.lock().expect("no panic") = None;
         }
         let mut waited = Duration::ZERO;
@@ -352,6 +379,8 @@ impl Scene {
             self.pass(step).await;
             waited += step;
         }
+        // What still waits for a store that was silent ends first.
+        self.pass(SILENCE).await;
         self.must_finish = true;
         for process in &self.processes {
             process.control.drain();
@@ -360,6 +389,9 @@ impl Scene {
         let is_over = self.processes.is_empty();
         if !self.is_broken() && !is_over {
             self.ground.breaks("a worker at rest does not end");
+        }
+        if self.is_broken() {
+            return;
         }
         let broken = self.ground.ledger().ends();
         broken.into_iter().for_each(|line| self.ground.breaks(line));
@@ -377,6 +409,10 @@ impl Scene {
         !self.processes.is_empty()
             && self.restart_at.is_empty()
             && self.processes.iter().all(is_free)
+            && !self
+                .processes
+                .iter()
+                .any(|process| process.control.is_frozen())
             && self.ground.ledger().is_idle(now)
     }
 

@@ -11,8 +11,8 @@ use super::ledger::Strictness;
 use super::scene::{Builder, QUEUES, Scene};
 use super::{Played, in_virtual_time, play_all};
 
-const STEPS: usize = 60;
-const SEEDS: u64 = 300;
+const STEPS: usize = 30;
+const SEEDS: u64 = 60;
 /// Small, so that it stops leases at times.
 const BUDGET: u64 = 12_000;
 
@@ -52,7 +52,7 @@ async fn run(seed: u64) -> Played {
     let mut scene = Scene::new(ground, workers, slots).await;
     for _ in 0..STEPS {
         step(&mut scene, weather).await;
-        let ms = [0, 1, 30, 400, 1_500, 6_000, 20_000][scene.below(7)];
+        let ms = [0, 1, 30, 400, 1_500, 4_000, 9_000][scene.below(7)];
         scene.pass(Duration::from_millis(ms)).await;
         if scene.is_broken() {
             break;
@@ -125,10 +125,7 @@ fn faults(scene: &mut Scene) {
         cut: rate,
     };
     scene.ground.note(format!("faults {rate}"));
-    scene
-        .processes
-        .iter()
-        .for_each(|process| process.set_faults(rates));
+    scene.set_faults(rates);
 }
 
 async fn cancel(scene: &Scene) {
@@ -162,7 +159,7 @@ async fn publish(scene: &Scene) {
 }
 
 fn answer(scene: &Scene) -> Answer {
-    let ms = [0, 5, 300, 3_000, 20_000, 70_000, 200_000][scene.below(7)];
+    let ms = [0, 5, 300, 3_000, 9_000, 25_000, 70_000][scene.below(7)];
     match scene.below(20) {
         0..11 => Answer::Status(200, ms),
         11..15 => Answer::Status(500, ms),
@@ -173,7 +170,16 @@ fn answer(scene: &Scene) -> Answer {
 }
 
 fn played(seed: &u64) -> Played {
-    in_virtual_time(run(*seed))
+    let t = super::stopwatch();
+    let p = in_virtual_time(run(*seed));
+    eprintln!(
+        "{seed} {:?} {:?} points {} trace {}",
+        t.elapsed(),
+        p.lasted,
+        p.points,
+        p.trace.len()
+    );
+    p
 }
 
 #[test]
