@@ -90,7 +90,7 @@ pub struct Ground {
 struct Points {
     /// Where each await so far was.
     seen: Vec<At>,
-    strike: Option<(usize, Strike)>,
+    strikes: Vec<(usize, Strike)>,
 }
 
 impl Ground {
@@ -142,13 +142,18 @@ impl Ground {
 
     /// Lets `strike` happen at the await number `at`.
     pub fn strike_at(&self, at: usize, strike: Strike) {
-        self.points.lock().expect("no panic").strike = Some((at, strike));
+        self.points
+            .lock()
+            .expect("no panic")
+            .strikes
+            .push((at, strike));
     }
 
     /// Lets `strike` happen at the await that comes after `more` others.
     pub fn strike_after(&self, more: usize, strike: Strike) {
         let mut points = self.points.lock().expect("no panic");
-        points.strike = Some((points.seen.len() + more, strike));
+        let at = points.seen.len() + more;
+        points.strikes.push((at, strike));
     }
 
     /// The awaits so far.
@@ -162,7 +167,8 @@ impl Ground {
             let mut points = self.points.lock().expect("no panic");
             let number = points.seen.len();
             points.seen.push(at);
-            points.strike.take_if(|(chosen, _)| *chosen == number)
+            let index = points.strikes.iter().position(|(at, _)| *at == number);
+            index.map(|index| points.strikes.swap_remove(index))
         };
         let Some((_, strike)) = strike else {
             return Verdict::Go;
@@ -198,10 +204,11 @@ impl Ground {
         *self.outage.lock().expect("no panic") = Some((kind, Instant::now() + time));
     }
 
-    /// An outage whose end nobody has looked at: how the store was away, and until when.
-    pub fn take_outage(&self) -> Option<(Outage, Instant)> {
+    /// The end of an outage at which nobody has looked yet.
+    pub fn take_outage(&self) -> Option<Instant> {
         let mut outage = self.outage.lock().expect("no panic");
-        outage.take_if(|(_, until)| *until <= Instant::now())
+        let over = outage.take_if(|(_, until)| *until <= Instant::now());
+        over.map(|(_, until)| until)
     }
 
     /// The store is there, and nothing is made to happen any more.
@@ -209,7 +216,7 @@ impl Ground {
         if let Some((_, until)) = &mut *self.outage.lock().expect("no panic") {
             *until = (*until).min(Instant::now());
         }
-        self.points.lock().expect("no panic").strike = None;
+        self.points.lock().expect("no panic").strikes.clear();
     }
 
     /// How the store is away now.

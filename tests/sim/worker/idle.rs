@@ -19,6 +19,17 @@ fn an_idle_worker_looks_beats_and_sweeps_and_does_nothing_else() {
         let ok = [Answer::Status(200, 5)];
         scene.publish("h1.test/ok", Bytes::new(), &ok, |m| m).await;
         scene.pass(Duration::from_mins(2)).await;
+        let begun = scene.now();
+        let late = scene.publish("h1.test/ok", Bytes::new(), &ok, |m| m).await;
+        scene.pass(Duration::from_millis(10)).await;
+        let calls = scene.ground.ledger().calls.get(&late).copied();
+        assert_eq!(
+            calls,
+            Some(1),
+            "it is called at once, {:?}",
+            scene.now() - begun
+        );
+        scene.pass(Duration::from_mins(2)).await;
         scene.counts();
         scene.pass(HOUR).await;
         let counts = scene.counts();

@@ -3,7 +3,8 @@
 //! one thread whose time moves only when everything is idle. The HTTP call is replaced at its one
 //! seam by a receiver that plays by a script. A worker can be killed or frozen at any await.
 //!
-//! `SIM_SEED`, `SIM_SEEDS` and `SIM_GREP` work as for the simulation of the scripts.
+//! `SIM_SEED`, `SIM_SEEDS` and `SIM_GREP` work as for the simulation of the scripts; `SIM_FULL=1`
+//! leaves out no await.
 
 mod caller;
 mod clock;
@@ -38,6 +39,11 @@ fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
 )]
 fn stopwatch() -> std::time::Instant {
     std::time::Instant::now()
+}
+
+/// Whether to play everything, in whatever time.
+fn is_full() -> bool {
+    crate::word("SIM_FULL").is_some()
 }
 
 fn report(what: &str, count: usize, lasted: Duration, begun: std::time::Instant) {

@@ -20,14 +20,14 @@ use tokio::time::Instant;
 
 use super::LEASE;
 use super::caller::Answer;
-use super::ground::{Ground, Outage};
+use super::ground::Ground;
 use super::ledger::Sent;
 use super::process::Process;
 use super::tap::Tap;
 use super::wire::SILENCE;
 
-/// How long after an outage every worker is at work again.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
+/// How long after an outage every worker exchanges again: 5 s less the time between two looks.
+const BACK_WITHIN: Duration = Duration::from_millis(4_800);
 /// How long a drained worker may keep a lease whose call has not started.
 const BACK_AT_ONCE: Duration = Duration::from_secs(1);
 /// How long a killed process stays away.
@@ -50,7 +50,7 @@ pub struct Scene {
     /// Whether calls to the store fail by chance.
     has_faults: bool,
     /// Ends of outages that are still to be looked at.
-    back_at: Option<(Outage, Instant)>,
+    back_at: Option<Instant>,
     /// How the processes that ended by themselves ended.
     pub ends: Vec<Drained>,
     /// Whether an end must be clean: every call settled, nothing cut.
@@ -321,18 +321,11 @@ impl Scene {
 
     /// Every worker that could exchanges again soon after an outage.
     fn all_are_back(&mut self, now: Instant) {
-        if let Some(outage) = self.ground.take_outage() {
-            self.back_at = Some(outage);
-        }
-        let Some((kind, back_at)) = self.back_at else {
+        self.back_at = self.ground.take_outage().or(self.back_at);
+        let Some(back_at) = self.back_at else {
             return;
         };
-        let patience = match kind {
-            Outage::Refusing => BACK_WITHIN,
-            Outage::Silent => BACK_WITHIN + SILENCE,
-        };
-        let latency = Duration::from_millis(10 * self.ground.latency_ms);
-        if now < back_at + patience + latency {
+        if now < back_at + BACK_WITHIN {
             return;
         }
         self.back_at = None;

@@ -20,7 +20,8 @@ const OK: Answer = Answer::Status(200, 5);
 struct Telling {
     workers: usize,
     strike: Option<(usize, Strike)>,
-    again: Option<(usize, Strike)>,
+    /// A second one, of the same kind, so many awaits later.
+    again_after: Option<usize>,
 }
 
 fn secs(s: u64) -> Duration {
@@ -44,10 +45,11 @@ fn strictness(strike: Strike) -> Strictness {
 async fn tell(telling: Telling) -> Played {
     let ground = Ground::new(1, 2, BUDGET);
     if let Some((at, strike)) = telling.strike {
+        ground.ledger().strictness = strictness(strike);
         ground.strike_at(at, strike);
-        let more = telling.again.map(|(_, strike)| strictness(strike));
-        ground.ledger().strictness =
-            strictness(strike).max(more.unwrap_or(Strictness::NothingTwice));
+        if let Some(more) = telling.again_after {
+            ground.strike_at(at + more, strike);
+        }
     }
     let mut scene = Scene::new(ground, telling.workers, SLOTS).await;
     scene.must_finish = matches!(telling.strike, Some((_, Strike::Drain)));
@@ -103,10 +105,6 @@ async fn tell(telling: Telling) -> Played {
     let cancelled = scene
         .publish("h4.test/cancelled", body("9"), &long, |m| m)
         .await;
-    if let Some((at, strike)) = telling.again {
-        scene.pass(Duration::from_millis(3)).await;
-        scene.ground.strike_after(at, strike);
-    }
     scene.pass(secs(2)).await;
     scene.cancel(cancelled).await;
     scene.pass(secs(3)).await;
@@ -127,25 +125,39 @@ fn told(telling: &Telling) -> Played {
     in_virtual_time(tell(*telling))
 }
 
-/// Tells the story with `strike` at every await of it.
-fn everywhere(strikes: &[Strike]) {
+/// The story without any strike.
+fn untouched(workers: usize) -> (Telling, usize) {
+    let plain = Telling {
+        workers,
+        strike: None,
+        again_after: None,
+    };
+    let untouched = told(&plain);
+    assert_eq!(
+        untouched.broken,
+        Vec::<String>::new(),
+        "{:#?}",
+        untouched.trace
+    );
+    (plain, untouched.points)
+}
+
+/// Tells the story with each of `strikes` at every await of it, by one worker and by two. Unless
+/// `SIM_FULL` is set, at every `stride`th one only (by two workers half as many), beginning with
+/// another for each strike.
+fn everywhere(stride: usize, strikes: &[Strike]) {
     let begun = super::stopwatch();
     let mut tellings = Vec::new();
     for workers in [1, 2] {
-        let plain = Telling {
-            workers,
-            strike: None,
-            again: None,
+        let stride = if super::is_full() {
+            1
+        } else {
+            stride * workers
         };
-        let untouched = told(&plain);
-        assert_eq!(
-            untouched.broken,
-            Vec::<String>::new(),
-            "{:#?}",
-            untouched.trace
-        );
-        for strike in strikes {
-            tellings.extend((0..untouched.points).map(|at| Telling {
+        let (plain, points) = untouched(workers);
+        for (index, strike) in strikes.iter().enumerate() {
+            let places = (index % stride..points).step_by(stride);
+            tellings.extend(places.map(|at| Telling {
                 strike: Some((at, *strike)),
                 ..plain
             }));
@@ -157,65 +169,83 @@ fn everywhere(strikes: &[Strike]) {
 
 #[test]
 fn a_crash_at_any_await_loses_nothing() {
-    everywhere(&[Strike::Crash]);
+    everywhere(1, &[Strike::Crash]);
+}
+
+#[test]
+fn two_crashes_at_any_two_awaits_lose_nothing() {
+    let begun = super::stopwatch();
+    let (plain, points) = untouched(1);
+    let stride = if super::is_full() { 1 } else { 43 };
+    let pairs = (0..points).flat_map(|at| (1..40).map(move |more| (at, more)));
+    let tellings = pairs.step_by(stride).map(|(at, more)| Telling {
+        strike: Some((at, Strike::Crash)),
+        again_after: Some(more),
+        ..plain
+    });
+    let (count, lasted) = play_all(tellings.collect(), told);
+    super::report("tellings", count, lasted, begun);
 }
 
 #[test]
 fn a_lost_or_refused_request_at_any_await_sends_nothing_twice() {
-    everywhere(&[Strike::Lose, Strike::Refuse]);
+    everywhere(3, &[Strike::Lose, Strike::Refuse]);
 }
 
 #[test]
 fn a_graceful_end_at_any_await_is_clean() {
-    everywhere(&[Strike::Drain]);
+    everywhere(1, &[Strike::Drain]);
 }
 
 #[test]
 fn a_second_signal_at_any_await_hands_everything_back() {
-    everywhere(&[Strike::Stop]);
+    everywhere(3, &[Strike::Stop]);
 }
 
 #[test]
 fn a_process_frozen_at_any_await_goes_on() {
-    everywhere(&[7, 17, 40].map(|s| Strike::Freeze(secs(s))));
+    everywhere(8, &[7, 17, 40].map(|s| Strike::Freeze(secs(s))));
 }
 
 #[test]
 fn an_outage_from_any_await_sends_nothing_twice() {
-    everywhere(&[
-        Strike::Outage(Outage::Refusing, secs(4)),
-        Strike::Outage(Outage::Refusing, secs(40)),
-        Strike::Outage(Outage::Silent, secs(20)),
-    ]);
+    everywhere(
+        8,
+        &[
+            Strike::Outage(Outage::Refusing, secs(4)),
+            Strike::Outage(Outage::Refusing, secs(40)),
+            Strike::Outage(Outage::Silent, secs(20)),
+        ],
+    );
 }
 
 #[test]
 fn a_link_cut_at_any_await_loses_nothing() {
-    everywhere(&[6, 25].map(|s| Strike::Cut(secs(s))));
+    everywhere(9, &[6, 25].map(|s| Strike::Cut(secs(s))));
 }
 
 #[test]
 fn a_step_of_the_stores_clock_at_any_await_sends_nothing_twice() {
-    everywhere(&[-60_000, 40_000].map(Strike::Step));
+    everywhere(9, &[-60_000, 40_000].map(Strike::Step));
 }
 
 #[test]
 fn a_store_that_comes_back_empty_at_any_await_is_worked_on() {
-    everywhere(&[Strike::Empty]);
+    everywhere(6, &[Strike::Empty]);
 }
 
 #[test]
 fn a_store_that_is_full_from_any_await_is_emptied() {
-    everywhere(&[Strike::Fill]);
+    everywhere(6, &[Strike::Fill]);
 }
 
 #[test]
 fn one_telling_twice_gives_the_same_trace() {
+    let (plain, _) = untouched(2);
     for strike in [Strike::Crash, Strike::Drain, Strike::Freeze(secs(40))] {
         let telling = Telling {
-            workers: 2,
             strike: Some((40, strike)),
-            again: None,
+            ..plain
         };
         assert_eq!(told(&telling), told(&telling));
     }
