@@ -183,7 +183,9 @@ impl App {
             random: Arc::clone(&self.random),
             environment: Arc::clone(&self.environment),
             build_http: Arc::new(move || {
-                HttpClient::new(egress.clone(), Arc::clone(&environment), connect_timeout)
+                let http =
+                    HttpClient::new(egress.clone(), Arc::clone(&environment), connect_timeout)?;
+                Ok(Arc::new(http) as _)
             }),
             signer: self.keys.signer(),
             observer,

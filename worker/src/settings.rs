@@ -82,6 +82,11 @@ impl WorkerSettings {
         self.threads = self.threads.clamp(1, self.slots);
         self
     }
+
+    /// Most calls of one delivery thread at a time.
+    pub(crate) fn share(&self) -> usize {
+        self.slots.div_ceil(self.threads)
+    }
 }
 
 /// Files that are open for other reasons: standard streams, connections to the store, listeners.

@@ -153,7 +153,8 @@ impl Stage {
                 let resolver = Resolver::with_name_servers(&[name_server])?;
                 let environment = Arc::clone(&environment);
                 let timeout = Duration::from_secs(5);
-                HttpClient::with_resolver(policy, environment, timeout, &resolver)
+                let http = HttpClient::with_resolver(policy, environment, timeout, &resolver)?;
+                Ok(Arc::new(http) as _)
             }),
             signer: watch::channel(self.signer.clone()).1,
             observer: Some(Arc::new(move |report| reports.lock().unwrap().push(report))),
