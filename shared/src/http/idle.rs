@@ -6,7 +6,7 @@
 //! connection closed.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,8 +31,8 @@ struct Books {
 
 /// A call under way that may leave its connection behind.
 #[derive(Debug)]
-pub(super) struct Keeping<'a> {
-    idle: &'a Idle,
+pub(super) struct Keeping {
+    idle: Arc<Idle>,
     origin: String,
 }
 
@@ -47,7 +47,7 @@ impl Idle {
     }
 
     /// A call to `origin` begins. `None`: its connection must be closed afterwards.
-    pub(super) fn begin(&self, origin: String) -> Option<Keeping<'_>> {
+    pub(super) fn begin(self: &Arc<Self>, origin: String) -> Option<Keeping> {
         let mut books = self.lock();
         books.take(&origin);
         if books.total + books.promised >= self.max {
@@ -57,7 +57,9 @@ impl Idle {
             return None;
         }
         books.promised += 1;
-        Some(Keeping { idle: self, origin })
+        drop(books);
+        let idle = Arc::clone(self);
+        Some(Keeping { idle, origin })
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -87,7 +89,7 @@ impl Books {
     }
 }
 
-impl Keeping<'_> {
+impl Keeping {
     /// The call has ended well, and its connection is in the pool.
     pub(super) fn keep(self) {
         let mut books = self.idle.lock();
@@ -97,7 +99,7 @@ impl Keeping<'_> {
     }
 }
 
-impl Drop for Keeping<'_> {
+impl Drop for Keeping {
     fn drop(&mut self) {
         self.idle.lock().promised -= 1;
     }
@@ -109,14 +111,14 @@ mod tests {
 
     const AGE_MAX: Duration = Duration::from_secs(15);
 
-    fn call(idle: &Idle, origin: &str) -> bool {
+    fn call(idle: &Arc<Idle>, origin: &str) -> bool {
         let keeping = idle.begin(origin.to_owned());
         keeping.map(Keeping::keep).is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn h17_connections_to_many_hosts_are_bounded_and_a_known_host_uses_its_own() {
-        let idle = Idle::new(2, AGE_MAX);
+        let idle = Arc::new(Idle::new(2, AGE_MAX));
         assert!(call(&idle, "a") && call(&idle, "b"));
         assert!(!call(&idle, "c"), "two are kept already");
         assert!(call(&idle, "a"), "uses the one it left");
@@ -130,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_under_way_count_until_they_end() {
-        let idle = Idle::new(1, AGE_MAX);
+        let idle = Arc::new(Idle::new(1, AGE_MAX));
         let under_way = idle.begin("a".to_owned());
         assert!(under_way.is_some());
         assert!(idle.begin("a".to_owned()).is_none());
