@@ -80,8 +80,17 @@ fn record(packed: &str) -> Rec {
 impl View {
     /// Reads the shard whose keys start with `prefix` (`hs:{0}:`).
     pub fn read(host: &EmbeddedHost, prefix: &str) -> Self {
+        let dump = host.dump().into_iter();
+        Self::of(
+            dump.map(|(key, DumpedKey { contents, .. })| (key, contents)),
+            prefix,
+        )
+    }
+
+    /// The same from all keys of any host.
+    pub fn of(keys: impl Iterator<Item = (Bytes, Contents)>, prefix: &str) -> Self {
         let mut view = Self::default();
-        for (key, DumpedKey { contents, .. }) in host.dump() {
+        for (key, contents) in keys {
             let key = text(&key);
             let Some(name) = key.strip_prefix(prefix) else {
                 continue;

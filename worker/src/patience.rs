@@ -5,9 +5,9 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// Work goes on within 5 s after the store serves again, though the call that finds it so may have
-/// to wait for another that got no answer.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Deliveries go on within 5 s of the store's return, however long it was away; a try costs a store
+/// that is down nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Growing pauses until [`Patience::reset`].
 pub(crate) struct Patience {
