@@ -105,8 +105,9 @@ impl From<ConfigError> for Failure {
             ConfigError::Missing {
                 name: "HOOKSTASH_REDIS_URL",
             } => failure.advise(
-                "Set it or give --redis-url, such as redis://localhost:6379. Without a Redis, try \
-                 `hookstash dev`.",
+                "Set it or give --redis-url, such as redis://localhost:6379. Without a Redis, \
+                 `hookstash serve --data-dir DIRECTORY` keeps everything on this machine, and \
+                 `hookstash dev` needs nothing at all.",
             ),
             ConfigError::Unknown { .. } => failure
                 .advise("Correct the name or unset it; `hookstash serve --help` lists them all."),

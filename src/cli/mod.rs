@@ -130,7 +130,9 @@ async fn run(
         return Ok(ExitCode::SUCCESS);
     };
     announce(running.address());
-    Ok(match running.until_ended().await {
+    let ended = running.until_ended().await;
+    app.close().await;
+    Ok(match ended {
         Ended::Finished => ExitCode::SUCCESS,
         Ended::Cut => failure::CUT.into(),
     })

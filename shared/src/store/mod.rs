@@ -16,9 +16,11 @@ mod heartbeat;
 mod inspect;
 mod key_ring;
 mod lanes;
+mod meta;
 mod order;
 mod publish;
 mod record;
+mod recover;
 mod schedules;
 
 pub mod embedded;
@@ -29,7 +31,7 @@ pub mod redis_host;
 pub mod script;
 pub mod scripts;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,6 +97,8 @@ pub struct Store {
     shards: Shards,
     lease_ms: u64,
     retention: Retention,
+    /// When the store was first used, as this deployment's meta key had it last.
+    born: Arc<Mutex<Option<Bytes>>>,
 }
 
 impl Store {
@@ -114,6 +118,25 @@ impl Store {
             shards,
             lease_ms,
             retention,
+            born: Arc::default(),
+        }
+    }
+
+    /// The same store through another host, which has connections of its own.
+    #[must_use]
+    pub fn through(&self, host: Arc<dyn Host>) -> Self {
+        Self {
+            host,
+            ..self.clone()
+        }
+    }
+
+    /// The same store with another number of shards.
+    #[must_use]
+    pub fn with_shards(&self, shards: Shards) -> Self {
+        Self {
+            shards,
+            ..self.clone()
         }
     }
 

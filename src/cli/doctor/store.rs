@@ -236,7 +236,7 @@ async fn contents(
 fn refused(error: &HostError, findings: &mut Findings) {
     let advice = match error {
         HostError::Full(_) => "Raise maxmemory, or delete dead letters.",
-        HostError::RetryLater(_) => {
+        HostError::RetryLater(_) | HostError::Unconfirmed(_) => {
             "Is it a replica, still loading, without enough replicas, or is its disk full?"
         }
         HostError::Fault(_) => {
