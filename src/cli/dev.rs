@@ -117,6 +117,7 @@ fn listen(settings: &Settings) -> Result<SocketAddr, Failure> {
 struct Lines {
     has_own_token: bool,
     has_own_keys: bool,
+    has_stored_keys: bool,
     store: Kept,
 }
 
@@ -137,6 +138,7 @@ impl Lines {
         Self {
             has_own_token: given.token.is_some(),
             has_own_keys: given.signing_keys.is_some(),
+            has_stored_keys: given.secret_key.is_some(),
             store,
         }
     }
@@ -152,6 +154,8 @@ impl Lines {
             // One that was set is a secret, which is never shown.
             let _ = if is_own {
                 writeln!(text, "# {name}: as you set it here")
+            } else if self.has_stored_keys && name != names::TOKEN.name() {
+                writeln!(text, "# {name}: `hookstash keys show` prints it")
             } else {
                 writeln!(text, "export {name}=\"{value}\"")
             };

@@ -124,7 +124,9 @@ pub mod names {
         &["HOOKSTASH_PUBLISH_REPLICAS"],
         Kind::Count(0, 16),
         Some("0"),
-        "Replicas that must have a message before its publish is answered. Not available yet: anything but 0 is refused.",
+        "Replicas of the Redis that must have a message before its publish is answered, so that a \
+         failover to one of them loses nothing accepted. With fewer, publishes answer 503 and \
+         `/readyz` says so. Needs the right to `WAIT`.",
     );
     /// Where the HTTP server listens.
     pub const LISTEN: Setting = setting(
@@ -147,7 +149,8 @@ pub mod names {
         &["QSTASH_CURRENT_SIGNING_KEY"],
         Kind::Secret,
         None,
-        "Key that signs deliveries. Set both signing keys or neither.",
+        "Key that signs deliveries. Set both signing keys or neither. They are never stored; stored \
+         ones win over them.",
     );
     /// The signing key to come.
     pub const NEXT_SIGNING_KEY: Setting = setting(
@@ -169,7 +172,8 @@ pub mod names {
         &["HOOKSTASH_SECRET_KEY"],
         Kind::Secret,
         None,
-        "32 bytes in base64 that encrypt the stored signing keys. Not available yet: it is refused, and keys cannot be rotated.",
+        "32 bytes in base64 that encrypt the stored signing keys, the same for all processes. With it, \
+         and without signing keys of the environment, new ones are made, stored and can be rotated.",
     );
     /// Private destinations that are allowed.
     pub const EGRESS_ALLOW: Setting = setting(

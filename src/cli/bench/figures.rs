@@ -305,8 +305,9 @@ mod tests {
     fn percentiles_are_taken_by_nearest_rank() {
         let times = (1..=200).map(Duration::from_millis).collect();
         let Percentiles { p50, p99, max } = Percentiles::of(times);
-        assert_eq!((p50, p99, max), (100.0, 198.0, 200.0));
-        assert_eq!(Percentiles::of(Vec::new()).p99, 0.0);
-        assert_eq!(Percentiles::of(vec![Duration::from_millis(3)]).p50, 3.0);
+        assert_eq!(format!("{p50} {p99} {max}"), "100 198 200");
+        assert!(Percentiles::of(Vec::new()).p99 < f64::EPSILON);
+        let one = Percentiles::of(vec![Duration::from_millis(3)]);
+        assert_eq!(format!("{} {}", one.p50, one.p99), "3 3");
     }
 }

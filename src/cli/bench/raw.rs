@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use hookstash_shared::http::{HttpClient, HttpClientError, Request, Trust};
+use hookstash_shared::http::{Request, Trust};
 use hookstash_shared::message::{MessageId, Shard};
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::signing::Signer;
+use hookstash_worker::{BuildHttpClient, Call};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::cpu::{Cpu, RAW};
@@ -47,7 +48,7 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
         let (tell, ended) = tokio::sync::oneshot::channel();
         let work = move || {
             // Nobody listens any more when the bench was interrupted.
-            let _ = tell.send(poster.run(&*build_http, calls));
+            let _ = tell.send(poster.run(&build_http, calls));
         };
         std::thread::Builder::new()
             .name(RAW.to_owned())
@@ -86,11 +87,7 @@ struct Poster {
 
 impl Poster {
     /// Posts until all numbers are taken; returns the CPU time of this thread.
-    fn run(
-        &self,
-        build_http: &(dyn Fn() -> Result<HttpClient, HttpClientError> + Send + Sync),
-        calls: usize,
-    ) -> Result<Duration, String> {
+    fn run(&self, build_http: &BuildHttpClient, calls: usize) -> Result<Duration, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -99,11 +96,11 @@ impl Poster {
             let http = build_http().map_err(|error| error.to_string())?;
             let mut running = FuturesUnordered::new();
             for _ in 0..calls {
-                running.push(self.post_next(&http));
+                running.push(self.post_next(&*http));
             }
             while let Some(posted) = running.next().await {
                 if posted? {
-                    running.push(self.post_next(&http));
+                    running.push(self.post_next(&*http));
                 }
             }
             Ok(Cpu::of_this_thread())
@@ -111,7 +108,7 @@ impl Poster {
     }
 
     /// `false` when no number is left.
-    async fn post_next(&self, http: &HttpClient) -> Result<bool, String> {
+    async fn post_next(&self, http: &dyn Call) -> Result<bool, String> {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         if number >= self.count {
             return Ok(false);
@@ -151,7 +148,7 @@ impl Poster {
             response_keep_bytes: 0,
             trust: Trust::Policy,
         };
-        let response = http.send(request).await.map_err(|error| error.message)?;
+        let response = http.call(request).await.map_err(|error| error.message)?;
         if response.status.is_success() {
             Ok(true)
         } else {

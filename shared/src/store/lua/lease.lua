@@ -77,7 +77,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
         popped, buried = popped + 1, buried + 1
         r.st = 'b'
         finish(id, r, 'x', '', {})
-        event(id, 'b', '')
+        event(id, 'x', '')
       elseif kind(lane) == 'f' and host_in_flight(r.host) >= fair_host then
         stop = 'H'
       elseif bytes.left < r.size and #out > 0 then
