@@ -10,8 +10,9 @@ use http::{Method, StatusCode};
 use thiserror::Error;
 use url::Url;
 
-use super::attempt_error::AttemptError;
+use super::attempt_error::{AttemptError, is_out_of_files};
 use super::egress::{Egress, EgressPolicy};
+use super::idle::Idle;
 use super::peer::PeerCheckLayer;
 use super::resolver::{GuardedResolver, Resolver, ResolverError};
 use crate::environment::Environment;
@@ -29,6 +30,13 @@ const POOL_IDLE: Duration = Duration::from_secs(15);
 /// Most unused connections kept per host: as many calls as one client makes to one host at a time.
 /// With fewer, a backlog for one host makes a new connection for almost every call.
 const POOL_IDLE_PER_HOST_MAX: usize = 256;
+/// When one is certainly gone: the pool looks for those that are too old as often as that.
+const POOL_IDLE_END: Duration = Duration::from_secs(30);
+/// Most unused connections kept over all hosts when nobody says otherwise.
+const POOL_IDLE_MAX: usize = 256;
+
+/// Pause before another try to get a socket when too many files are open.
+const FILES_PAUSE: Duration = Duration::from_millis(250);
 
 /// Headers that frame or route the request: the client writes them itself, because a second
 /// opinion on them is how requests are smuggled.
@@ -51,6 +59,7 @@ pub struct HttpClient {
     opened: reqwest::Client,
     policy: Arc<EgressPolicy>,
     environment: Arc<dyn Environment>,
+    idle: Arc<Idle>,
 }
 
 /// The client could not be built.
@@ -142,7 +151,18 @@ impl HttpClient {
             opened: build(Egress::Opened)?,
             policy,
             environment,
+            idle: Arc::new(Idle::new(POOL_IDLE_MAX, POOL_IDLE_END)),
         })
+    }
+
+    /// The same with at most `count` unused connections over all hosts, instead of 256. For a
+    /// client that has made no call yet.
+    #[must_use]
+    pub fn keeping_at_most(self, count: usize) -> Self {
+        Self {
+            idle: Arc::new(Idle::new(count, POOL_IDLE_END)),
+            ..self
+        }
     }
 
     /// Makes one call and never a second one: no redirect is followed and nothing is repeated that
@@ -163,13 +183,18 @@ impl HttpClient {
             Egress::Guarded => &self.guarded,
             Egress::Opened => &self.opened,
         };
+        let keeping = self.idle.begin(origin(&url, egress));
         let timeout = request.timeout;
-        let (response, rest) = tokio::time::timeout(timeout, call(client, url, request))
+        let called = call(client, url, request, keeping.is_none());
+        let (response, rest) = tokio::time::timeout(timeout, called)
             .await
             .map_err(|_| AttemptError::timeout(timeout))??;
         if let Some(rest) = rest {
             // Past either bound the connection is dropped with the rest of the body in it.
             let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(rest)).await;
+        }
+        if let Some(keeping) = keeping {
+            keeping.keep();
         }
         Ok(response)
     }
@@ -238,6 +263,13 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
+/// What connections are shared for: scheme, host, port and the policy they were made under.
+fn origin(url: &Url, egress: Egress) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or(0);
+    format!("{}://{host}:{port} {egress:?}", url.scheme())
+}
+
 fn http_url(url: &str) -> Result<Url, AttemptError> {
     let url = Url::parse(url).map_err(|reason| {
         AttemptError::configuration(&format!("the URL is malformed: {reason}"))
@@ -250,11 +282,13 @@ fn http_url(url: &str) -> Result<Url, AttemptError> {
     }
 }
 
-/// Sends and reads up to the bound; the response comes back when there may be more to read.
+/// Sends and reads up to the bound; the response comes back when there may be more to read. The
+/// last call of its connection has it closed.
 async fn call(
     client: &reqwest::Client,
     url: Url,
     request: Request<'_>,
+    is_last: bool,
 ) -> Result<(Response, Option<reqwest::Response>), AttemptError> {
     let is_https = url.scheme() == "https";
     let failed = |error: reqwest::Error| AttemptError::from_reqwest(&error, is_https);
@@ -262,13 +296,16 @@ async fn call(
     for name in OWN_HEADERS {
         headers.remove(name);
     }
-    let mut answer = client
+    if is_last {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let call = client
         .request(request.method, url)
         .headers(headers)
         .body(request.body)
-        .send()
-        .await
+        .build()
         .map_err(failed)?;
+    let mut answer = execute(client, call).await.map_err(failed)?;
     let mut body = BytesMut::new();
     let mut is_truncated = false;
     while !is_truncated && let Some(mut chunk) = answer.chunk().await.map_err(failed)? {
@@ -284,6 +321,32 @@ async fn call(
         is_truncated,
     };
     Ok((response, is_truncated.then_some(answer)))
+}
+
+/// Sends `call`. Without a file for its socket nothing has been sent, and the destination is not to
+/// blame: it waits for one, within the deadline of the call.
+async fn execute(
+    client: &reqwest::Client,
+    call: reqwest::Request,
+) -> reqwest::Result<reqwest::Response> {
+    let mut is_first = true;
+    loop {
+        // A body of bytes can always be cloned.
+        let Some(again) = call.try_clone() else {
+            return client.execute(call).await;
+        };
+        match client.execute(again).await {
+            Err(error) if is_out_of_files(&error) => {
+                if std::mem::take(&mut is_first) {
+                    tracing::warn!(
+                        "too many open files (ulimit -n): a call waits until one is free"
+                    );
+                }
+                tokio::time::sleep(FILES_PAUSE).await;
+            }
+            sent => return sent,
+        }
+    }
 }
 
 /// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
