@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hookstash_producer::publish::Publisher;
 use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::config::{ConfigError, Settings, names};
+use hookstash_shared::descriptors::soft_limit;
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::{EgressPolicy, HttpClient, install_crypto_provider};
 use hookstash_shared::random::{Random, SystemRandom};
@@ -75,6 +76,7 @@ impl App {
     ) -> Result<Self, AppError> {
         install_crypto_provider();
         refuse_what_is_not_built(&settings)?;
+        refuse_replicas_of_nothing(&settings)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let place = match &settings.redis_url {
             Some(url) => Place::Redis(url.clone()),
@@ -124,11 +126,11 @@ impl App {
     }
 
     /// What the front door works with.
-    pub fn api_state(&self, store: Store, token: SecretString, readiness: Readiness) -> ApiState {
+    pub fn api_state(&self, stores: Stores, token: SecretString, readiness: Readiness) -> ApiState {
         let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
         ApiState {
-            publisher: Publisher::new(store.clone(), Arc::clone(&clock), Arc::clone(&random)),
-            store,
+            publisher: Publisher::new(stores.publish, Arc::clone(&clock), Arc::clone(&random)),
+            store: stores.api,
             clock,
             random,
             limits: self.settings.limits,
@@ -145,6 +147,8 @@ impl App {
     pub fn worker_parts(&self, store: Store, observer: Option<Observer>) -> WorkerParts {
         let (egress, environment) = (self.egress.clone(), Arc::clone(&self.environment));
         let connect_timeout = self.settings.connect_timeout;
+        let settings = self.worker_settings();
+        let idle = settings.idle_connections(soft_limit());
         WorkerParts {
             store,
             clock: Arc::clone(&self.clock),
@@ -152,18 +156,23 @@ impl App {
             environment: Arc::clone(&self.environment),
             build_http: Arc::new(move || {
                 HttpClient::new(egress.clone(), Arc::clone(&environment), connect_timeout)
+                    .map(|http| http.keeping_at_most(idle))
             }),
             signer: self.signer.subscribe(),
             observer,
-            settings: WorkerSettings {
-                slots: self.settings.slots,
-                renew: self.settings.renew,
-                batch: self.settings.batch,
-                drain: self.settings.drain,
-                timeout_max: self.settings.limits.timeout_max,
-                response_keep_bytes: self.settings.response_keep_bytes,
-                ..WorkerSettings::default()
-            },
+            settings,
+        }
+    }
+
+    fn worker_settings(&self) -> WorkerSettings {
+        WorkerSettings {
+            slots: self.settings.slots,
+            renew: self.settings.renew,
+            batch: self.settings.batch,
+            drain: self.settings.drain,
+            timeout_max: self.settings.limits.timeout_max,
+            response_keep_bytes: self.settings.response_keep_bytes,
+            ..WorkerSettings::default()
         }
     }
 }
@@ -179,11 +188,6 @@ impl fmt::Debug for App {
 /// A setting without effect would be worse than a refusal.
 fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
     let unavailable = [
-        (
-            settings.publish_replicas != 0,
-            &names::PUBLISH_REPLICAS,
-            "leave it at 0",
-        ),
         (
             settings.data_dir.is_some(),
             &names::DATA_DIR,
@@ -202,6 +206,19 @@ fn refuse_what_is_not_built(settings: &Settings) -> Result<(), ConfigError> {
             reason: format!("is not available yet: {advice}"),
         }),
     }
+}
+
+/// A promise that nothing keeps would be worse than a refusal.
+fn refuse_replicas_of_nothing(settings: &Settings) -> Result<(), ConfigError> {
+    if settings.publish_replicas == 0 || settings.redis_url.is_some() {
+        return Ok(());
+    }
+    Err(ConfigError::Value {
+        name: names::PUBLISH_REPLICAS.name().to_owned(),
+        reason: "asks for replicas, and the store is in this process, which has none: leave it at \
+                 0, or give --redis-url"
+            .to_owned(),
+    })
 }
 
 fn egress_policy(settings: &Settings, egress: Egress) -> Result<EgressPolicy, ConfigError> {

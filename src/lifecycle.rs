@@ -156,11 +156,11 @@ pub async fn start(
     readiness.clear("store");
     note_disagreement(&stores, &readiness);
     if plan.role != Role::Api {
-        running.worker = Some(work(app, stores.worker, plan.observer, &readiness)?);
+        running.worker = Some(work(app, stores.worker.clone(), plan.observer, &readiness)?);
     }
     if plan.role != Role::Worker {
         let token = app.settings().require_token()?.clone();
-        door.open(api::router(app.api_state(stores.api, token, readiness)));
+        door.open(api::router(app.api_state(stores, token, readiness)));
     }
     Ok(Some(running))
 }

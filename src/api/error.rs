@@ -162,6 +162,9 @@ impl ApiError {
             HostError::Lost(_) => {
                 Self::Unknown("the store did not answer: the outcome is unknown".to_owned())
             }
+            HostError::Unconfirmed(_) => {
+                Self::Unknown("it was done, but too few replicas have it".to_owned())
+            }
             HostError::Fault(_) => {
                 Self::Internal("the store refused the command; the server's log says why")
             }

@@ -15,11 +15,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 const SHARDS_PER_MASTER: usize = 4;
 const CLUSTER_SHARDS_MAX: usize = 16;
 
-/// The store as the two sides of a process use it: on Redis, each has connections of its own.
+/// The store as the parts of a process use it: on Redis, each has connections of its own.
 #[derive(Debug, Clone)]
 pub struct Stores {
     /// For the front door. It has the store's own number of shards.
     pub api: Store,
+    /// For publishing. It answers once as many replicas have a message as this process was told.
+    pub publish: Store,
     /// For a worker. It has the number that this process was told, and leases nothing when that is
     /// not the store's own.
     pub worker: Store,
@@ -57,8 +59,14 @@ pub(super) async fn embedded(
     host: &Arc<EmbeddedHost>,
     settings: &Settings,
 ) -> Result<Stores, OpenError> {
-    let host: Arc<dyn Host> = Arc::clone(host) as _;
-    agree(&host, &host, Shards::ONE, settings).await
+    let host = || Arc::clone(host) as Arc<dyn Host>;
+    let (api, publish, worker) = (host(), host(), host());
+    let hosts = Hosts {
+        api,
+        publish,
+        worker,
+    };
+    agree(hosts, Shards::ONE, settings).await
 }
 
 pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Stores, OpenError> {
@@ -78,9 +86,25 @@ pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Sto
     } else {
         (Shards::ONE, text.to_owned())
     };
-    let worker_host = RedisHost::lazy(&RedisUrl::parse(&found)?, options)?;
-    let (api, worker): (Arc<dyn Host>, Arc<dyn Host>) = (Arc::new(host), Arc::new(worker_host));
-    agree(&api, &worker, usual, settings).await
+    let found = RedisUrl::parse(&found)?;
+    let api: Arc<dyn Host> = Arc::new(host);
+    let worker = Arc::new(RedisHost::lazy(&found, options.clone())?);
+    let publish = match usize::try_from(settings.publish_replicas).unwrap_or(usize::MAX) {
+        0 => Arc::clone(&api),
+        replicas => Arc::new(RedisHost::lazy(
+            &found,
+            RedisOptions {
+                replicas,
+                ..options
+            },
+        )?),
+    };
+    let hosts = Hosts {
+        api,
+        publish,
+        worker,
+    };
+    agree(hosts, usual, settings).await
 }
 
 /// The URL of a cluster by one of its nodes: a host that connects later does not find out itself.
@@ -93,29 +117,31 @@ fn as_cluster(url: &str) -> String {
     }
 }
 
-async fn agree(
-    api: &Arc<dyn Host>,
-    worker: &Arc<dyn Host>,
-    usual: Shards,
-    settings: &Settings,
-) -> Result<Stores, OpenError> {
+/// What each of [`Stores`] is on.
+struct Hosts {
+    api: Arc<dyn Host>,
+    publish: Arc<dyn Host>,
+    worker: Arc<dyn Host>,
+}
+
+async fn agree(hosts: Hosts, usual: Shards, settings: &Settings) -> Result<Stores, OpenError> {
     let told = settings.shards.unwrap_or(usual);
-    let store = |host: &Arc<dyn Host>, shards| {
-        let prefix = &settings.key_prefix;
-        Store::new(
-            Arc::clone(host),
-            prefix,
-            shards,
-            settings.lease,
-            retention(settings),
-        )
-    };
-    let agreed = store(api, told).agree_on_shards(told.count()).await?;
+    let asked = Store::new(
+        hosts.api,
+        &settings.key_prefix,
+        told,
+        settings.lease,
+        retention(settings),
+    );
+    let agreed = asked.agree_on_shards(told.count()).await?;
     let agreed = Shards::new(agreed).unwrap_or(told);
     let is_disagreed = settings.shards.is_some_and(|shards| shards != agreed);
+    let api = asked.with_shards(agreed);
+    let worker = if is_disagreed { told } else { agreed };
     Ok(Stores {
-        api: store(api, agreed),
-        worker: store(worker, if is_disagreed { told } else { agreed }),
+        publish: api.through(hosts.publish),
+        worker: api.through(hosts.worker).with_shards(worker),
+        api,
         is_disagreed,
     })
 }

@@ -211,7 +211,7 @@ async fn s10_a_blank_or_halved_signing_key_stops_the_start_without_its_value() {
             "HOOKSTASH_EGRESS_ALLOW",
         ),
         (
-            vec![("HOOKSTASH_PUBLISH_REPLICAS", "1")],
+            vec![("HOOKSTASH_PUBLISH_REPLICAS", "17")],
             "HOOKSTASH_PUBLISH_REPLICAS",
         ),
     ] {
@@ -406,7 +406,6 @@ async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
     let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     for (name, value) in [
         ("HOOKSTASH_DATA_DIR", "/tmp"),
-        ("HOOKSTASH_PUBLISH_REPLICAS", "1"),
         ("HOOKSTASH_SECRET_KEY", key),
     ] {
         for role in ["serve", "worker", "dev"] {
@@ -426,4 +425,16 @@ async fn what_is_not_built_is_refused_at_the_start_by_every_role() {
             assert!(!finished.stderr.contains(key));
         }
     }
+}
+
+#[tokio::test]
+async fn replicas_of_a_store_that_has_none_are_refused() {
+    let finished = finish(&["dev", "--publish-replicas", "1"], &[]).await;
+    assert_eq!(finished.code, 2, "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("HOOKSTASH_PUBLISH_REPLICAS")
+            && finished.stderr.contains("--redis-url"),
+        "{}",
+        finished.stderr
+    );
 }

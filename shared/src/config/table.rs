@@ -112,7 +112,9 @@ pub mod names {
         &["HOOKSTASH_PUBLISH_REPLICAS"],
         Kind::Count(0, 16),
         Some("0"),
-        "Replicas that must have a message before its publish is answered. Not available yet: anything but 0 is refused.",
+        "Replicas of the Redis that must have a message before its publish is answered, so that a \
+         failover to one of them loses nothing accepted. With fewer, publishes answer 503 and \
+         `/readyz` says so. Needs the right to `WAIT`.",
     );
     /// Where the HTTP server listens.
     pub const LISTEN: Setting = setting(

@@ -52,6 +52,10 @@ pub enum HostError {
     /// NOREPLICAS, BUSY, UNBLOCKED, "non local key"; also a connection that could not be made.
     #[error("the store cannot take this now: {0}")]
     RetryLater(String),
+    /// The item was applied, but too few replicas have it: a failover may lose it. Sending it again
+    /// under the same id is safe, and asks the replicas again.
+    #[error("too few replicas have it: {0}")]
+    Unconfirmed(String),
     /// The store is full (`OOM`) and applied nothing of this item.
     #[error("the store is full: {0}")]
     Full(String),
@@ -59,6 +63,13 @@ pub enum HostError {
     /// that fails midway keeps what it had applied.
     #[error("the store refused the command: {0}")]
     Fault(String),
+}
+
+impl HostError {
+    /// Whether the item may have been applied all the same.
+    pub fn may_be_applied(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Unconfirmed(_))
+    }
 }
 
 /// Result of one item.

@@ -12,6 +12,7 @@ mod exchange;
 mod heartbeat;
 mod inspect;
 mod lanes;
+mod meta;
 mod publish;
 mod record;
 mod schedules;
@@ -24,7 +25,7 @@ pub mod redis_host;
 pub mod script;
 pub mod scripts;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -86,6 +87,8 @@ pub struct Store {
     shards: Shards,
     lease_ms: u64,
     retention: Retention,
+    /// When the store was first used, as this deployment's meta key had it last.
+    born: Arc<Mutex<Option<Bytes>>>,
 }
 
 impl Store {
@@ -105,6 +108,25 @@ impl Store {
             shards,
             lease_ms,
             retention,
+            born: Arc::default(),
+        }
+    }
+
+    /// The same store through another host, which has connections of its own.
+    #[must_use]
+    pub fn through(&self, host: Arc<dyn Host>) -> Self {
+        Self {
+            host,
+            ..self.clone()
+        }
+    }
+
+    /// The same store with another number of shards.
+    #[must_use]
+    pub fn with_shards(&self, shards: Shards) -> Self {
+        Self {
+            shards,
+            ..self.clone()
         }
     }
 
