@@ -124,9 +124,11 @@ impl Claimer {
                 }
             }
             Ok(false) => {}
-            // The waiter paces itself; whether the store serves is for an exchange to say.
+            // The waiter paces itself; whether the store serves is for an exchange to say. The
+            // connection broke or led elsewhere: it may be another store that comes back.
             Err(error) => {
                 tracing::debug!(shard = %self.shard, %error, "waiting failed");
+                self.is_agreed = false;
                 self.is_due = true;
             }
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The store heals within seconds, and so does this process.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Deliveries go on within 5 s of the store's return, however long it was away; a try costs a store
+/// that is down nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Growing pauses until [`Patience::reset`].
 pub(crate) struct Patience {
