@@ -29,14 +29,22 @@ mod cli_start;
 mod deploy;
 mod differential;
 mod equipment;
+mod outages_cluster;
+mod outages_cuts;
+mod outages_disturbed;
+mod outages_failover;
+mod outages_restart;
 mod promises_durable;
 mod promises_full;
+mod promises_replicas;
+mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
 mod support;
 mod worker_delivery;
 mod worker_ending;
 mod worker_healing;
+mod worker_hosts;
 mod worker_load;
 
 #[expect(
