@@ -91,7 +91,6 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "real work takes real time")]
     fn a_thread_is_counted_by_its_name() {
         let work = || {
             // Until the system has counted something.

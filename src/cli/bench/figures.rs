@@ -302,7 +302,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::float_cmp, reason = "whole milliseconds are exact")]
     fn percentiles_are_taken_by_nearest_rank() {
         let times = (1..=200).map(Duration::from_millis).collect();
         let Percentiles { p50, p99, max } = Percentiles::of(times);
