@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use hookstash_shared::clock::Clock;
 use hookstash_shared::error_class::ErrorClass;
 use hookstash_shared::http::{AttemptError, Request, Response};
 use hookstash_worker::Call;
@@ -58,9 +59,10 @@ impl Drop for Open<'_> {
 impl Call for Caller {
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Response, AttemptError>> {
         Box::pin(async move {
+            let begun = self.ground.clock.monotonic();
             self.control.alive().await;
             self.ground.point(At::Call, &self.control).await;
-            let (call, answer) = self.ground.arrives(self.control.number, &request);
+            let (call, answer) = self.ground.arrives(self.control.number, begun, &request);
             let open = Open {
                 ground: &self.ground,
                 call,

@@ -10,6 +10,7 @@ use hookstash_shared::message::MessageId;
 use hookstash_shared::store::host::Reply;
 use hookstash_shared::store::{LOST_MAX, Lease, LeaseToken, Settlement};
 
+use super::LEASE;
 use super::caller::Answer;
 use super::ground::Ground;
 use super::tap::{number, text};
@@ -39,6 +40,8 @@ pub struct Received {
     token: LeaseToken,
     answered_at: Duration,
     is_over: bool,
+    /// Since when its lease is another's while nothing hinders its worker.
+    stale_since: Option<Duration>,
 }
 
 /// What the laws may demand in this run.
@@ -67,6 +70,7 @@ pub struct Ledger {
     pub calls: BTreeMap<MessageId, u32>,
     received: Vec<Received>,
     given: BTreeMap<MessageId, (usize, LeaseToken)>,
+    given_at: BTreeMap<MessageId, Duration>,
     held_before: BTreeSet<(MessageId, LeaseToken)>,
     /// When each worker last exchanged.
     pub exchanged_at: BTreeMap<usize, Duration>,
@@ -91,6 +95,7 @@ impl Default for Ledger {
             calls: BTreeMap::new(),
             received: Vec::new(),
             given: BTreeMap::new(),
+            given_at: BTreeMap::new(),
             held_before: BTreeSet::new(),
             exchanged_at: BTreeMap::new(),
             is_emptied: false,
@@ -120,6 +125,26 @@ impl Ledger {
     /// Whether a call of `id` is under way at `now`.
     pub fn is_calling(&self, id: &MessageId, now: Duration) -> bool {
         self.live(now).any(|call| call.id == *id)
+    }
+
+    /// Since when `worker` makes a call whose lease it has lost; counted anew while it
+    /// `is_hindered` from hearing of it.
+    pub fn stale_since(
+        &mut self,
+        worker: usize,
+        now: Duration,
+        is_hindered: bool,
+    ) -> Option<Duration> {
+        let mut received = std::mem::take(&mut self.received);
+        let mut oldest = None;
+        for call in received.iter_mut().filter(|call| call.worker == worker) {
+            let is_live = !call.is_over && now < call.answered_at;
+            let is_stale = is_live && !is_hindered && !self.is_current(&call.id, call.token);
+            call.stale_since = is_stale.then(|| call.stale_since.unwrap_or(now));
+            oldest = oldest.into_iter().chain(call.stale_since).min();
+        }
+        self.received = received;
+        oldest
     }
 
     fn is_current(&self, id: &MessageId, token: LeaseToken) -> bool {
@@ -225,6 +250,7 @@ impl Ground {
             ));
             let mut ledger = self.ledger();
             ledger.given.insert(id, (worker, token));
+            ledger.given_at.insert(id, now);
             ledger.held_before.insert((id, token));
         }
         let mut ledger = self.ledger();
@@ -262,8 +288,13 @@ impl Ground {
         }
     }
 
-    /// A call arrives at the receiver: its number, and what is done with it.
-    pub fn arrives(&self, worker: usize, request: &Request<'_>) -> (usize, Answer) {
+    /// A call that began at `begun` arrives at the receiver: its number, and what is done with it.
+    pub fn arrives(
+        &self,
+        worker: usize,
+        begun: Duration,
+        request: &Request<'_>,
+    ) -> (usize, Answer) {
         let header = |name: &str| {
             let value = request.headers.get(name).expect("a header");
             value.to_str().expect("text").to_owned()
@@ -290,6 +321,10 @@ impl Ground {
             };
             let is_current = ledger.is_current(&id, token);
             let may_be_stale = ledger.strictness == Strictness::Zombies;
+            let given_at = ledger.given_at.get(&id).copied().unwrap_or_default();
+            if is_current && begun.saturating_sub(given_at) >= LEASE {
+                broken.push(format!("{id} was called under a lease of {given_at:?}"));
+            }
             if !is_current && !may_be_stale {
                 broken.push(format!("{id} was called without a lease"));
             }
@@ -320,6 +355,7 @@ impl Ground {
                 token,
                 answered_at: Duration::MAX,
                 is_over: false,
+                stale_since: None,
             });
             let sent = ledger.sent.get(&id).expect("it was published");
             let index = usize::try_from(count - 1)

@@ -18,13 +18,13 @@ use hookstash_shared::store::{Accepted, Enqueue, LaneChange, Retention, Store};
 use hookstash_worker::Drained;
 use tokio::time::Instant;
 
-use super::LEASE;
 use super::caller::Answer;
 use super::ground::Ground;
 use super::ledger::Sent;
 use super::process::Process;
 use super::tap::Tap;
 use super::wire::SILENCE;
+use super::{LEASE, RENEW};
 
 /// How long after an outage every worker exchanges again: 5 s less the time between two looks.
 const BACK_WITHIN: Duration = Duration::from_millis(4_800);
@@ -238,6 +238,7 @@ impl Scene {
         while index < self.processes.len() {
             let process = &self.processes[index];
             self.bounded(process);
+            self.zombies_end(process);
             self.unstarted_are_back(process);
             let ended = process.running.ended().now_or_never();
             if process.control.is_dead() {
@@ -274,6 +275,25 @@ impl Scene {
         if unanswered >= 3 * self.slots {
             self.ground
                 .breaks(format!("{unanswered} settlements are kept"));
+        }
+    }
+
+    /// A worker that runs drops a call whose lease it has lost at its next beat.
+    fn zombies_end(&self, process: &Process) {
+        let control = &process.control;
+        let is_hindered = self.has_faults
+            || self.back_at.is_some()
+            || self.ground.outage().is_some()
+            || control.is_dead()
+            || control.was_hindered(Instant::now());
+        let now = self.ground.clock.monotonic();
+        let mut ledger = self.ground.ledger();
+        let oldest = ledger.stale_since(control.number, now, is_hindered);
+        drop(ledger);
+        if oldest.is_some_and(|since| now.saturating_sub(since) > RENEW + BACK_AT_ONCE) {
+            let number = control.number;
+            self.ground
+                .breaks(format!("w{number} goes on with a lease that it has lost"));
         }
     }
 
@@ -403,6 +423,7 @@ impl Scene {
         };
         !self.processes.is_empty()
             && self.restart_at.is_empty()
+            && self.back_at.is_none()
             && self.processes.iter().all(is_free)
             && !self
                 .processes

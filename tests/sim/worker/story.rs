@@ -142,6 +142,16 @@ fn untouched(workers: usize) -> (Telling, usize) {
     (plain, untouched.points)
 }
 
+/// An outage that ends at another moment for each await, so that it ends anywhere between two
+/// tries of a worker.
+fn varied(strike: Strike, at: usize) -> Strike {
+    let more = Duration::from_millis(at as u64 * 373 % 5_000);
+    match strike {
+        Strike::Outage(kind, time) => Strike::Outage(kind, time + more),
+        other => other,
+    }
+}
+
 /// Tells the story with each of `strikes` at every await of it, by one worker and by two. Unless
 /// `SIM_FULL` is set, at every `stride`th one only (by two workers half as many), beginning with
 /// another for each strike.
@@ -158,7 +168,7 @@ fn everywhere(stride: usize, strikes: &[Strike]) {
         for (index, strike) in strikes.iter().enumerate() {
             let places = (index % stride..points).step_by(stride);
             tellings.extend(places.map(|at| Telling {
-                strike: Some((at, *strike)),
+                strike: Some((at, varied(*strike, at))),
                 ..plain
             }));
         }
