@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use thiserror::Error;
+use tokio::time::Instant;
 use url::Url;
 
 use super::attempt_error::AttemptError;
@@ -107,6 +108,15 @@ pub struct Response {
     pub is_truncated: bool,
 }
 
+/// An answer whose body has not been read. Dropping it closes the connection, unless the body was
+/// read to its end. `Debug` shows the status only.
+pub struct OpenResponse {
+    inner: reqwest::Response,
+    is_https: bool,
+    timeout: Duration,
+    deadline: Instant,
+}
+
 impl HttpClient {
     /// A client that asks the machine's resolver. `environment` names the deployment's own
     /// origins; `connect_timeout` bounds name resolution, TCP and TLS together.
@@ -151,6 +161,28 @@ impl HttpClient {
     /// # Errors
     /// No complete answer arrived in time; see [`AttemptError`].
     pub async fn send(&self, request: Request<'_>) -> Result<Response, AttemptError> {
+        let keep = request.response_keep_bytes;
+        let mut answer = self.open(request).await?;
+        let (body, is_truncated) = answer.keep(keep).await?;
+        let response = Response {
+            status: answer.status(),
+            headers: std::mem::take(answer.inner.headers_mut()),
+            body,
+            is_truncated,
+        };
+        if is_truncated {
+            // Past either bound the connection is dropped with the rest of the body in it.
+            let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(answer.inner)).await;
+        }
+        Ok(response)
+    }
+
+    /// The same call, but it returns as soon as the head of the answer is there and reads nothing
+    /// of the body; `response_keep_bytes` is not looked at. The deadline goes on over the body.
+    ///
+    /// # Errors
+    /// No head arrived in time; see [`AttemptError`].
+    pub async fn open(&self, request: Request<'_>) -> Result<OpenResponse, AttemptError> {
         let url = http_url(request.url)?;
         let egress = match request.trust {
             Trust::Operator => Egress::Opened,
@@ -164,14 +196,62 @@ impl HttpClient {
             Egress::Opened => &self.opened,
         };
         let timeout = request.timeout;
-        let (response, rest) = tokio::time::timeout(timeout, call(client, url, request))
+        let deadline = Instant::now() + timeout;
+        let is_https = url.scheme() == "https";
+        let inner = tokio::time::timeout_at(deadline, call(client, url, request))
             .await
-            .map_err(|_| AttemptError::timeout(timeout))??;
-        if let Some(rest) = rest {
-            // Past either bound the connection is dropped with the rest of the body in it.
-            let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(rest)).await;
+            .map_err(|_| AttemptError::timeout(timeout))?
+            .map_err(|error| AttemptError::from_reqwest(&error, is_https))?;
+        Ok(OpenResponse {
+            inner,
+            is_https,
+            timeout,
+            deadline,
+        })
+    }
+}
+
+impl OpenResponse {
+    /// The final status; 1xx answers before it are skipped.
+    pub fn status(&self) -> StatusCode {
+        self.inner.status()
+    }
+
+    /// The headers of the answer.
+    pub fn headers(&self) -> &HeaderMap {
+        self.inner.headers()
+    }
+
+    /// The next piece of the undecoded body; `None` at its end.
+    ///
+    /// # Errors
+    /// The body broke off, or the deadline of the call passed.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AttemptError> {
+        tokio::time::timeout_at(self.deadline, self.inner.chunk())
+            .await
+            .map_err(|_| AttemptError::timeout(self.timeout))?
+            .map_err(|error| AttemptError::from_reqwest(&error, self.is_https))
+    }
+
+    /// The first `bytes_max` bytes of the body, and whether there are more.
+    async fn keep(&mut self, bytes_max: usize) -> Result<(Bytes, bool), AttemptError> {
+        let mut body = BytesMut::new();
+        let mut is_truncated = false;
+        while !is_truncated && let Some(mut chunk) = self.chunk().await? {
+            let room = bytes_max - body.len();
+            is_truncated = chunk.len() > room;
+            chunk.truncate(room);
+            body.extend_from_slice(&chunk);
         }
-        Ok(response)
+        Ok((body.freeze(), is_truncated))
+    }
+}
+
+impl fmt::Debug for OpenResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenResponse")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 
@@ -250,40 +330,22 @@ fn http_url(url: &str) -> Result<Url, AttemptError> {
     }
 }
 
-/// Sends and reads up to the bound; the response comes back when there may be more to read.
+/// Sends, and returns with the head of the answer.
 async fn call(
     client: &reqwest::Client,
     url: Url,
     request: Request<'_>,
-) -> Result<(Response, Option<reqwest::Response>), AttemptError> {
-    let is_https = url.scheme() == "https";
-    let failed = |error: reqwest::Error| AttemptError::from_reqwest(&error, is_https);
+) -> Result<reqwest::Response, reqwest::Error> {
     let mut headers = request.headers;
     for name in OWN_HEADERS {
         headers.remove(name);
     }
-    let mut answer = client
+    client
         .request(request.method, url)
         .headers(headers)
         .body(request.body)
         .send()
         .await
-        .map_err(failed)?;
-    let mut body = BytesMut::new();
-    let mut is_truncated = false;
-    while !is_truncated && let Some(mut chunk) = answer.chunk().await.map_err(failed)? {
-        let room = request.response_keep_bytes - body.len();
-        is_truncated = chunk.len() > room;
-        chunk.truncate(room);
-        body.extend_from_slice(&chunk);
-    }
-    let response = Response {
-        status: answer.status(),
-        headers: std::mem::take(answer.headers_mut()),
-        body: body.freeze(),
-        is_truncated,
-    };
-    Ok((response, is_truncated.then_some(answer)))
 }
 
 /// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.

@@ -61,6 +61,22 @@ pub enum HostError {
     Fault(String),
 }
 
+impl HostError {
+    /// Whether the store itself was reached and said no, as a full or read-only one does; `false`
+    /// when it could not be reached or did not answer.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Full(_) | Self::Fault(_) => true,
+            // Redis begins a refusal with its code in capitals; other texts are about connecting.
+            Self::RetryLater(text) => text
+                .split(' ')
+                .next()
+                .is_some_and(|code| code.len() > 1 && code.bytes().all(|b| b.is_ascii_uppercase())),
+            Self::Lost(_) => false,
+        }
+    }
+}
+
 /// Result of one item.
 pub type StepResult = Result<Reply, HostError>;
 
