@@ -2,3 +2,4 @@
 
 pub mod hooks;
 pub mod publish;
+pub mod runtime;

@@ -12,6 +12,7 @@ mod exchange;
 mod heartbeat;
 mod inspect;
 mod lanes;
+mod operations;
 mod publish;
 mod record;
 mod schedules;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
-pub use completions::Completion;
+pub use completions::{Completion, CompletionKey, Placeholder, Withdrawn};
 pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
 pub use exchange::{
     Child, Counters, Exchange, Exchanged, Fair, Held, LOST_MAX, Lease, LeaseToken, Outcome,

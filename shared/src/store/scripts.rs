@@ -68,6 +68,8 @@ scripts! {
     OPEN_COMPLETION = "open_completion" [];
     /// Claims and stores a deferred completion's result.
     COMPLETE_COMPLETION = "complete_completion" [];
+    /// Takes back a deferred completion that nothing will complete.
+    WITHDRAW_COMPLETION = "withdraw_completion" [];
     /// Repairs half states.
     AUDIT_RECORDS = "audit_records" [LANE, LIFE];
     /// Recounts a lane's in-flight.

@@ -1,13 +1,13 @@
 //! Events of one tool call.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::local::Mock;
 use super::number;
 
 /// Where a tool runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Executor {
     /// In the runtime, or wherever the runtime sends it.
@@ -19,8 +19,8 @@ pub enum Executor {
 
 /// A tool call and everything that says where it comes from. [`super::super::ToolCallSources`]
 /// makes one by the rules of precedence.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ToolCall {
     /// The user's device that is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,8 +89,8 @@ pub struct ToolCall {
 }
 
 /// What a tool call brought.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ToolRunResult {
     /// What the model gets to read.
     pub content: String,

@@ -1,0 +1,349 @@
+//! Deferred results: reviewed first, then claimed and stored by one script, then shown.
+//!
+//! The store's placeholder is the only arbiter. Whoever comes second, for whatever reason, gets
+//! the first result, a denial too, even if no policy is there any more.
+
+use std::sync::Arc;
+
+use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::{Completion, CompletionKey, Store, Withdrawn};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::AgentRuntime;
+use super::error::{CompleteError, ReviewError};
+use super::ports::{OperationStore, PortError, Write};
+use super::publication::{Kept, Publication, StateChange};
+use super::review::{Reviewer, Subject};
+use super::row::ToolRow;
+use crate::hooks::{Executor, HookDispatcher, ToolCall, ToolRunResult, Verdict};
+
+/// The key of a group's state that a denial keeps when it has this value.
+const ON_COMPLETE: &str = "onComplete";
+const FINISH: &str = "finish";
+
+/// What whoever completes a placeholder needs to know. Stored with it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Context {
+    /// The call, as controls are told about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) call: Option<ToolCall>,
+    /// Whose controls are asked, in this order.
+    pub(super) operations: Vec<String>,
+    /// The row's `onComplete`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_complete: Option<String>,
+}
+
+/// Whose result it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A tool's.
+    Tool,
+    /// That of a run of our own, whose usage stays when it is denied.
+    Run,
+}
+
+/// A placeholder that has its final result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completed {
+    /// Whether this call's result is the final one. A repeat of the winner reads `false`.
+    pub applied: bool,
+    /// The final result: this one, an earlier one, or a denial.
+    pub publication: Publication,
+}
+
+/// Completes placeholders from a process that has no rows, as the HTTP API does. Cheap to clone.
+#[derive(Clone)]
+pub struct Completions {
+    store: Store,
+    reviewer: Reviewer,
+}
+
+impl Completions {
+    /// Completions in `store`, reviewed by the hooks of the operations in `operations`.
+    pub fn new(hooks: HookDispatcher, store: Store, operations: Arc<dyn OperationStore>) -> Self {
+        Self {
+            store,
+            reviewer: Reviewer::new(hooks, operations),
+        }
+    }
+
+    /// Reviews `result` and makes it the final one, unless there is one. The runtime's row is
+    /// filled by whoever looks at it next.
+    ///
+    /// Safe to repeat after any error, from any process and at the same time: all get one result.
+    ///
+    /// # Errors
+    /// Nothing is open under this name, its hooks cannot be read, or the store failed.
+    pub async fn complete(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        result: ToolRunResult,
+        cancel: &CancellationToken,
+    ) -> Result<Completed, CompleteError> {
+        let source = Source::Tool;
+        self.settle(operation_id, tool_message_id, result, source, cancel)
+            .await
+    }
+
+    pub(super) async fn settle(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        result: ToolRunResult,
+        source: Source,
+        cancel: &CancellationToken,
+    ) -> Result<Completed, CompleteError> {
+        let key = self.key(operation_id, tool_message_id);
+        let open = self.store.placeholder(&key).await?;
+        let open = open.ok_or(CompleteError::Unknown)?;
+        if let Some(first) = &open.result {
+            return lost(first);
+        }
+        let context: Context = read(&open.context)?;
+        let verdict = self.review(&context, &result, cancel).await?;
+        let publication = match verdict {
+            Verdict::Allow => allowed(result),
+            Verdict::Blocked { reason } => denied(&reason, &result, source, &context),
+            Verdict::Cancelled => return Err(CompleteError::Cancelled),
+        };
+        let record = serde_json::to_vec(&publication).map_err(CompleteError::Unreadable)?;
+        match self.store.complete(&key, record.into()).await? {
+            Completion::Won => Ok(Completed {
+                applied: true,
+                publication,
+            }),
+            Completion::Lost(first) => lost(&first),
+            Completion::Unknown => Err(CompleteError::Unknown),
+        }
+    }
+
+    async fn review(
+        &self,
+        context: &Context,
+        result: &ToolRunResult,
+        cancel: &CancellationToken,
+    ) -> Result<Verdict, ReviewError> {
+        let operations = context.operations.iter().map(String::as_str);
+        let rounds = self.reviewer.rounds(operations).await?;
+        let subject = Subject::Result {
+            result,
+            mocked: false,
+        };
+        if !self.reviewer.is_controlled(&rounds, subject)? {
+            return Ok(Verdict::Allow);
+        }
+        let call = context.call.as_ref().ok_or(ReviewError::NoContext)?;
+        let call = ToolCall {
+            executor: Executor::Server,
+            ..call.clone()
+        };
+        self.reviewer.review(&rounds, &call, subject, cancel).await
+    }
+
+    pub(super) async fn open(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        context: &Context,
+    ) -> Result<(), PortError> {
+        let key = self.key(operation_id, tool_message_id);
+        let context = serde_json::to_vec(context)?;
+        Ok(self.store.open_completion(&key, context.into()).await?)
+    }
+
+    pub(super) async fn withdraw(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+    ) -> Result<Withdrawn, HostError> {
+        let key = self.key(operation_id, tool_message_id);
+        self.store.withdraw_completion(&key).await
+    }
+
+    /// The final result; `None` while there is none.
+    pub(super) async fn result(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+    ) -> Result<Option<Publication>, CompleteError> {
+        let key = self.key(operation_id, tool_message_id);
+        let open = self.store.placeholder(&key).await?;
+        open.and_then(|open| open.result)
+            .map(|result| read(&result))
+            .transpose()
+    }
+
+    pub(super) fn reviewer(&self) -> &Reviewer {
+        &self.reviewer
+    }
+
+    fn key(&self, operation_id: &str, tool_message_id: &str) -> CompletionKey {
+        CompletionKey::new(operation_id, tool_message_id, self.store.shards())
+    }
+}
+
+impl AgentRuntime {
+    /// Completes a deferred result: its controls are asked, it is claimed and stored in one step,
+    /// its row is filled, and a parent that waited for nothing else goes on. The first result
+    /// wins; everyone gets it.
+    ///
+    /// # Errors
+    /// Nothing has become visible that was not reviewed. Repeat the call until it succeeds: a
+    /// result that is final already is only shown then.
+    pub async fn complete(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        result: ToolRunResult,
+    ) -> Result<Completed, CompleteError> {
+        let source = Source::Tool;
+        let completed = self
+            .fill(operation_id, tool_message_id, result, source)
+            .await?;
+        // What is missed here is found by the watchdog of the parent.
+        if let Err(error) = self.check_barrier(operation_id).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                operation_id,
+                error,
+                "whether a run can go on was not found out"
+            );
+        }
+        Ok(completed)
+    }
+
+    /// Completes a result and fills its row.
+    pub(super) async fn fill(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        result: ToolRunResult,
+        source: Source,
+    ) -> Result<Completed, CompleteError> {
+        let never = CancellationToken::new();
+        let completed = self
+            .0
+            .completions
+            .settle(operation_id, tool_message_id, result, source, &never)
+            .await?;
+        self.project(tool_message_id, &completed.publication)
+            .await?;
+        Ok(completed)
+    }
+
+    /// Fills the row of a result that came while nobody looked; the row, `None` while there is no
+    /// result. Safe to repeat.
+    ///
+    /// # Errors
+    /// The store or the row failed.
+    pub async fn collect(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+    ) -> Result<Option<ToolRow>, CompleteError> {
+        let found = self
+            .0
+            .completions
+            .result(operation_id, tool_message_id)
+            .await?;
+        match found {
+            Some(publication) => self.project(tool_message_id, &publication).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes a final result into its row, if that is still empty.
+    async fn project(
+        &self,
+        tool_message_id: &str,
+        publication: &Publication,
+    ) -> Result<ToolRow, CompleteError> {
+        let ids = [tool_message_id.to_owned()];
+        let mut written = None;
+        let filled = &mut written;
+        let change = self.parts().messages.change(
+            &ids,
+            Box::new(move |rows| {
+                let [Some(row)] = rows else {
+                    return Write::Abandon;
+                };
+                let is_empty = !row.is_final;
+                if is_empty {
+                    publication.apply(row);
+                }
+                *filled = Some(row.clone());
+                if is_empty {
+                    Write::Commit
+                } else {
+                    Write::Abandon
+                }
+            }),
+        );
+        change.await.map_err(CompleteError::Row)?;
+        written.ok_or_else(|| CompleteError::NoRow(tool_message_id.to_owned()))
+    }
+
+    /// Uses a row that a call has already, with more in its state.
+    pub(super) async fn reuse(
+        &self,
+        row: &ToolRow,
+        state: &Map<String, Value>,
+    ) -> Result<ToolRow, PortError> {
+        let ids = [row.id.clone()];
+        let mut written = None;
+        let changed = &mut written;
+        let change = self.parts().messages.change(
+            &ids,
+            Box::new(move |rows| {
+                let [Some(row)] = rows else {
+                    return Write::Abandon;
+                };
+                if !row.is_final {
+                    row.state.get_or_insert_default().extend(state.clone());
+                }
+                *changed = Some(row.clone());
+                Write::Commit
+            }),
+        );
+        change.await?;
+        written.ok_or_else(|| format!("tool message {} is not there", row.id).into())
+    }
+}
+
+fn allowed(mut result: ToolRunResult) -> Publication {
+    let status = if result.success { "completed" } else { "error" };
+    let state = result.state.get_or_insert_default();
+    state.entry("status").or_insert_with(|| json!(status));
+    result.deferred = None;
+    Publication::allowed(result, StateChange::Merge)
+}
+
+fn denied(reason: &str, result: &ToolRunResult, source: Source, context: &Context) -> Publication {
+    let kept = match source {
+        Source::Tool => Kept::Nothing,
+        Source::Run => Kept::Usage,
+    };
+    let mut publication = Publication::denied_after(reason, result, kept);
+    if context.on_complete.as_deref() == Some(FINISH)
+        && let Some(state) = &mut publication.result.state
+    {
+        state.insert(ON_COMPLETE.to_owned(), json!(FINISH));
+    }
+    publication
+}
+
+fn lost(first: &[u8]) -> Result<Completed, CompleteError> {
+    Ok(Completed {
+        applied: false,
+        publication: read(first)?,
+    })
+}
+
+fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, CompleteError> {
+    serde_json::from_slice(json).map_err(CompleteError::Unreadable)
+}
