@@ -89,3 +89,7 @@ fn begin(users: Arc<dyn UserLookup>, user_id: String) -> Lookup {
     });
     task.map(|ended| ended.ok().flatten()).boxed().shared()
 }
+
+#[cfg(test)]
+#[path = "emails_tests.rs"]
+mod tests;

@@ -208,3 +208,7 @@ fn word<T, const N: usize>(text: &str, words: [(&str, T); N]) -> Result<T, Vec<S
         .map(|(_, meaning)| meaning)
         .ok_or_else(|| vec![String::new()])
 }
+
+#[cfg(test)]
+#[path = "environment_hooks_tests.rs"]
+mod tests;

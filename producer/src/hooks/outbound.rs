@@ -150,3 +150,7 @@ pub(crate) fn templates(
     }
     Ok(headers)
 }
+
+#[cfg(test)]
+#[path = "outbound_tests.rs"]
+mod tests;

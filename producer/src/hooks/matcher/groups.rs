@@ -195,6 +195,14 @@ impl Walk {
                 is_greedy,
                 inner,
             } => {
+                // Looking at the same place again changes nothing, and a repeat that takes
+                // nothing and need not be is not made at all.
+                if inner.is_empty_always() {
+                    return match min {
+                        0 => Ok(Node::Empty),
+                        _ => self.resolve(*inner, place),
+                    };
+                }
                 let place = Place {
                     is_repeated: place.is_repeated || max.is_none_or(|max| max > 1),
                     ..place
@@ -237,6 +245,22 @@ fn check_place(place: Place, position: usize) -> Result<(), PatternError> {
 }
 
 impl Node {
+    /// Whether it can match the empty text only.
+    fn is_empty_always(&self) -> bool {
+        match self {
+            Self::Unit(_) | Self::Back { .. } => false,
+            Self::Empty
+            | Self::Start
+            | Self::End
+            | Self::Boundary
+            | Self::NotBoundary
+            | Self::Look { .. } => true,
+            Self::Group { inner, .. } => inner.is_empty_always(),
+            Self::Repeat { max, inner, .. } => *max == Some(0) || inner.is_empty_always(),
+            Self::Sequence(parts) | Self::Choice(parts) => parts.iter().all(Self::is_empty_always),
+        }
+    }
+
     /// Whether an engine with a limit on backtracking is needed.
     pub(super) fn needs_backtracking(&self) -> bool {
         match self {

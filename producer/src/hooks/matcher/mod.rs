@@ -92,7 +92,7 @@ impl Matcher {
                 .max_prog_size(COMPILED_BYTES_MAX / 64)
                 .build()
                 .map(|regex| Self::Backtracking(Box::new(regex)))
-                .map_err(|_| PatternError::TooLarge)
+                .map_err(|error| uncompiled(&error))
         } else {
             regex::RegexBuilder::new(&emit::for_linear(&node))
                 .size_limit(COMPILED_BYTES_MAX)
@@ -137,6 +137,20 @@ impl fmt::Debug for Matcher {
             Self::Linear(_) => "Linear",
             Self::Backtracking(_) => "Backtracking",
         })
+    }
+}
+
+fn uncompiled(error: &fancy_regex::Error) -> PatternError {
+    use fancy_regex::{CompileError, Error};
+    let what = "the combination of look-around and back-references";
+    match error {
+        Error::CompileError(error) => match &**error {
+            CompileError::InnerError(_)
+            | CompileError::DfaBuildError(..)
+            | CompileError::PatternTooComplex => PatternError::TooLarge,
+            _ => PatternError::Unsupported { what, position: 0 },
+        },
+        _ => PatternError::Unsupported { what, position: 0 },
     }
 }
 

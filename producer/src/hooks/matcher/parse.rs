@@ -175,10 +175,6 @@ impl Parser<'_> {
             self.at += 1;
         }
         let is_greedy = !self.eat(b'?');
-        // Looking at the same place again changes nothing, and not looking at all is allowed.
-        if matches!(atom, Node::Look { .. }) {
-            return Ok(if min == 0 { Node::Empty } else { atom });
-        }
         Ok(Node::Repeat {
             min,
             max,
