@@ -185,7 +185,7 @@ impl Operation {
         let parts = self.runtime.parts();
         let is_parked = reason == RunReason::WaitingForHuman;
         run.operation_id = self.id().to_owned();
-        run.reason = reason.as_str().to_owned();
+        reason.as_str().clone_into(&mut run.reason);
         fill(&mut run.status, reason.as_str());
         fill(&mut run.user_id, self.user_id().unwrap_or_default());
         fill(&mut run.agent_id, &self.identity.agent_id);

@@ -66,8 +66,9 @@ pub trait MessageStore: Send + Sync + 'static {
         tool_call_id: &'a str,
     ) -> PortResult<'a, Option<ToolRow>>;
 
-    /// Reads the rows with these ids under lock, in the order of their ids, lets `change` change
-    /// them, and writes them in the same transaction if it says so.
+    /// Reads the rows with these ids under lock, lets `change` change them, and writes them in the
+    /// same transaction if it says so. `change` gets them in the order of `ids`; lock them in
+    /// the order of their names, so that two transactions never wait for each other.
     fn change<'a>(&'a self, ids: &'a [String], change: Change<'a>) -> PortResult<'a, ()>;
 
     /// Removes a row. Safe to repeat.

@@ -9,9 +9,9 @@ use super::AgentRuntime;
 pub const RECHECKS: [Duration; 5] = [
     Duration::from_secs(15),
     Duration::from_secs(30),
-    Duration::from_secs(60),
-    Duration::from_secs(120),
-    Duration::from_secs(240),
+    Duration::from_mins(1),
+    Duration::from_mins(2),
+    Duration::from_mins(4),
 ];
 
 impl AgentRuntime {

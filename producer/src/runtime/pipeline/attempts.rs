@@ -9,7 +9,7 @@ use crate::runtime::ports::PortError;
 /// How running a tool ended.
 pub(super) enum Ran {
     /// It brought a result, maybe a failed one.
-    Result(ToolRunResult),
+    Result(Box<ToolRunResult>),
     /// It brought none.
     Failed(PortError),
     /// The run was cancelled meanwhile.
@@ -51,7 +51,7 @@ pub(super) async fn run(
                 let taken = clock.monotonic().saturating_sub(start);
                 result.execution_time = Some((taken.as_secs_f64() * 1000.0).round());
             }
-            return (Ran::Result(result), attempt);
+            return (Ran::Result(Box::new(result)), attempt);
         }
     }
 }

@@ -100,7 +100,7 @@ impl Operation {
             call: way.call.clone(),
             ..request
         };
-        way.walk(&request, &deferral).await
+        Box::pin(way.walk(&request, &deferral)).await
     }
 
     fn way(&self, call: ToolCall, row: Option<ToolRow>) -> Way<'_> {
@@ -135,20 +135,19 @@ impl Operation {
         call: ToolCall,
         row: Option<ToolRow>,
     ) -> Result<CallOutcome, PipelineError> {
-        let row = match row {
-            Some(row) => row,
-            None => {
-                let pending = NewToolRow {
-                    call: call.clone(),
-                    intervention: Some(Intervention {
-                        operation_id: Some(self.id().to_owned()),
-                        ..Intervention::default()
-                    }),
-                    ..NewToolRow::default()
-                };
-                let inserted = self.runtime.parts().messages.insert(pending).await;
-                inserted.map_err(PipelineError::Rows)?
-            }
+        let row = if let Some(row) = row {
+            row
+        } else {
+            let pending = NewToolRow {
+                call: call.clone(),
+                intervention: Some(Intervention {
+                    operation_id: Some(self.id().to_owned()),
+                    ..Intervention::default()
+                }),
+                ..NewToolRow::default()
+            };
+            let inserted = self.runtime.parts().messages.insert(pending).await;
+            inserted.map_err(PipelineError::Rows)?
         };
         Ok(CallOutcome {
             tool_message_id: row.id,
@@ -243,7 +242,7 @@ impl Way<'_> {
         };
         let is_mocked = mocked.is_some();
         let (ran, attempts) = match mocked {
-            Some(result) => (Ran::Result(result), 0),
+            Some(result) => (Ran::Result(Box::new(result)), 0),
             None => attempts::run(self.operation, request, deferral).await,
         };
         let cost = if is_mocked { 0.0 } else { request.tool.cost() };
@@ -257,7 +256,7 @@ impl Way<'_> {
         match ran {
             Ran::Cancelled => Ok(CallOutcome::not_made(self.call, CallEnd::Interrupted)),
             Ran::Result(result) if is_deferred(&result) => {
-                self.defer(request, deferral, result, deferred).await
+                self.defer(request, deferral, *result, deferred).await
             }
             Ran::Failed(_) | Ran::Result(_) if self.is_answered(deferral).await? => {
                 self.defer(request, deferral, ToolRunResult::default(), deferred)
@@ -269,7 +268,7 @@ impl Way<'_> {
                     end: CallEnd::Published,
                     ..deferred
                 };
-                self.decide(result, made).await
+                self.decide(*result, made).await
             }
         }
     }
@@ -482,16 +481,15 @@ impl Way<'_> {
     /// Puts it into the call's row, or into a new one; the row's id.
     async fn write(&self, publication: &Publication) -> Result<String, PipelineError> {
         let messages = &self.operation.runtime.parts().messages;
-        let existing = match &self.row {
-            Some(row) => row.clone(),
-            None => {
-                let mut row = NewToolRow {
-                    call: self.call.clone(),
-                    ..NewToolRow::default()
-                };
-                publication.apply(&mut row);
-                messages.insert(row).await.map_err(PipelineError::Rows)?
-            }
+        let existing = if let Some(row) = &self.row {
+            row.clone()
+        } else {
+            let mut row = NewToolRow {
+                call: self.call.clone(),
+                ..NewToolRow::default()
+            };
+            publication.apply(&mut row);
+            messages.insert(row).await.map_err(PipelineError::Rows)?
         };
         if !existing.is_final {
             let ids = [existing.id.clone()];

@@ -74,16 +74,15 @@ impl ToolRun<'_> {
             let on_complete = state.get("onComplete").and_then(Value::as_str);
             let on_complete = on_complete.map(str::to_owned);
             state.insert("status".to_owned(), json!("pending"));
-            let row = match &self.deferral.row {
-                Some(row) => runtime.reuse(row, &state).await?,
-                None => {
-                    let row = NewToolRow {
-                        call: self.call.clone(),
-                        state: Some(state),
-                        ..NewToolRow::default()
-                    };
-                    runtime.parts().messages.insert(row).await?
-                }
+            let row = if let Some(row) = &self.deferral.row {
+                runtime.reuse(row, &state).await?
+            } else {
+                let row = NewToolRow {
+                    call: self.call.clone(),
+                    state: Some(state),
+                    ..NewToolRow::default()
+                };
+                runtime.parts().messages.insert(row).await?
             };
             let context = Context {
                 call: Some(ToolCall {

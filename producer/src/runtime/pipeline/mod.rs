@@ -101,7 +101,7 @@ impl Operation {
     async fn run_lane(&self, lane: Lane) -> Result<Vec<CallOutcome>, PipelineError> {
         let mut outcomes = Vec::with_capacity(lane.len());
         for request in lane {
-            outcomes.push(self.run_call(request).await?);
+            outcomes.push(Box::pin(self.run_call(request)).await?);
         }
         Ok(outcomes)
     }
