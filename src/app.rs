@@ -5,11 +5,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hookstash_producer::hooks::{BuildError, HookDispatcher, Mode};
 use hookstash_producer::publish::Publisher;
+use hookstash_producer::runtime::{Completions, StoredOperations};
 use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::environment::Environment;
-use hookstash_shared::http::{EgressPolicy, HttpClient, install_crypto_provider};
+use hookstash_shared::http::{EgressPolicy, HttpClient, HttpClientError, install_crypto_provider};
 use hookstash_shared::random::{Random, SystemRandom};
 use hookstash_shared::signing::Signer;
 use hookstash_shared::store::Store;
@@ -42,6 +44,12 @@ pub enum AppError {
     /// The embedded store does not start.
     #[error(transparent)]
     Embedded(#[from] StartError),
+    /// The HTTP client cannot be made.
+    #[error(transparent)]
+    Http(#[from] HttpClientError),
+    /// The environment's hooks are set up wrongly.
+    #[error(transparent)]
+    Hooks(#[from] BuildError),
 }
 
 /// What the parts of one process are made from. Cheap to clone.
@@ -54,6 +62,8 @@ pub struct App {
     egress: EgressPolicy,
     callers: Callers,
     signer: watch::Sender<Option<Signer>>,
+    /// Asks controls about deferred results.
+    hooks: HookDispatcher,
     place: Place,
 }
 
@@ -80,8 +90,18 @@ impl App {
             Some(url) => Place::Redis(url.clone()),
             None => Place::Embedded(Arc::new(EmbeddedHost::new(Arc::clone(&clock))?)),
         };
+        let policy = egress_policy(&settings, egress)?;
+        let http = HttpClient::new(
+            policy.clone(),
+            Arc::clone(&environment),
+            settings.connect_timeout,
+        )?;
+        // Operations are not registered here: their hooks come with their records.
+        let (asked, timed) = (Arc::clone(&environment), Arc::clone(&clock));
+        let hooks = HookDispatcher::builder(Mode::Local, http, asked, timed).build()?;
         Ok(Self {
-            egress: egress_policy(&settings, egress)?,
+            egress: policy,
+            hooks,
             callers: match egress {
                 Egress::Production => Callers::Anyone,
                 Egress::Development => Callers::LocalPrograms,
@@ -126,7 +146,9 @@ impl App {
     /// What the front door works with.
     pub fn api_state(&self, store: Store, token: SecretString, readiness: Readiness) -> ApiState {
         let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
+        let operations = Arc::new(StoredOperations::new(store.clone()));
         ApiState {
+            completions: Completions::new(self.hooks.clone(), store.clone(), operations),
             publisher: Publisher::new(store.clone(), Arc::clone(&clock), Arc::clone(&random)),
             store,
             clock,

@@ -11,6 +11,7 @@
 )]
 
 mod api_bodies;
+mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;

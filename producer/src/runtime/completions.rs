@@ -37,6 +37,12 @@ pub(super) struct Context {
     pub(super) on_complete: Option<String>,
 }
 
+impl Context {
+    fn owner(&self) -> Option<String> {
+        self.call.as_ref()?.user_id.clone()
+    }
+}
+
 /// Whose result it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
@@ -86,9 +92,11 @@ impl Completions {
         cancel: &CancellationToken,
     ) -> Result<Completed, CompleteError> {
         let source = Source::Tool;
-        self.settle(operation_id, tool_message_id, result, source, cancel)
-            .await
+        let settled = self.settle(operation_id, tool_message_id, result, source, cancel);
+        settled.await.map(|(completed, _)| completed)
     }
+
+    /// The same; with it the owner of the call, as far as it is known.
 
     pub(super) async fn settle(
         &self,
@@ -97,14 +105,15 @@ impl Completions {
         result: ToolRunResult,
         source: Source,
         cancel: &CancellationToken,
-    ) -> Result<Completed, CompleteError> {
+    ) -> Result<(Completed, Option<String>), CompleteError> {
         let key = self.key(operation_id, tool_message_id);
         let open = self.store.placeholder(&key).await?;
         let open = open.ok_or(CompleteError::Unknown)?;
-        if let Some(first) = &open.result {
-            return lost(first);
-        }
         let context: Context = read(&open.context)?;
+        let owner = context.owner();
+        if let Some(first) = &open.result {
+            return Ok((lost(first)?, owner));
+        }
         let verdict = self.review(&context, &result, cancel).await?;
         let publication = match verdict {
             Verdict::Allow => allowed(result),
@@ -112,14 +121,15 @@ impl Completions {
             Verdict::Cancelled => return Err(CompleteError::Cancelled),
         };
         let record = serde_json::to_vec(&publication).map_err(CompleteError::Unreadable)?;
-        match self.store.complete(&key, record.into()).await? {
-            Completion::Won => Ok(Completed {
+        let completed = match self.store.complete(&key, record.into()).await? {
+            Completion::Won => Completed {
                 applied: true,
                 publication,
-            }),
-            Completion::Lost(first) => lost(&first),
-            Completion::Unknown => Err(CompleteError::Unknown),
-        }
+            },
+            Completion::Lost(first) => lost(&first)?,
+            Completion::Unknown => return Err(CompleteError::Unknown),
+        };
+        Ok((completed, owner))
     }
 
     async fn review(
@@ -165,17 +175,21 @@ impl Completions {
         self.store.withdraw_completion(&key).await
     }
 
-    /// The final result; `None` while there is none.
-    pub(super) async fn result(
+    /// The final result and the owner of its call; `None` while there is none.
+    async fn result(
         &self,
         operation_id: &str,
         tool_message_id: &str,
-    ) -> Result<Option<Publication>, CompleteError> {
+    ) -> Result<Option<(Publication, Option<String>)>, CompleteError> {
         let key = self.key(operation_id, tool_message_id);
-        let open = self.store.placeholder(&key).await?;
-        open.and_then(|open| open.result)
-            .map(|result| read(&result))
-            .transpose()
+        let Some(open) = self.store.placeholder(&key).await? else {
+            return Ok(None);
+        };
+        let Some(result) = &open.result else {
+            return Ok(None);
+        };
+        let context: Context = read(&open.context)?;
+        Ok(Some((read(result)?, context.owner())))
     }
 
     pub(super) fn reviewer(&self) -> &Reviewer {
@@ -226,12 +240,13 @@ impl AgentRuntime {
         source: Source,
     ) -> Result<Completed, CompleteError> {
         let never = CancellationToken::new();
-        let completed = self
+        let (completed, owner) = self
             .0
             .completions
             .settle(operation_id, tool_message_id, result, source, &never)
             .await?;
-        self.project(tool_message_id, &completed.publication)
+        let publication = &completed.publication;
+        self.project(tool_message_id, publication, owner.as_deref())
             .await?;
         Ok(completed)
     }
@@ -246,22 +261,20 @@ impl AgentRuntime {
         operation_id: &str,
         tool_message_id: &str,
     ) -> Result<Option<ToolRow>, CompleteError> {
-        let found = self
-            .0
-            .completions
-            .result(operation_id, tool_message_id)
-            .await?;
-        match found {
-            Some(publication) => self.project(tool_message_id, &publication).await.map(Some),
-            None => Ok(None),
-        }
+        let found = self.0.completions.result(operation_id, tool_message_id);
+        let Some((publication, owner)) = found.await? else {
+            return Ok(None);
+        };
+        let row = self.project(tool_message_id, &publication, owner.as_deref());
+        row.await.map(Some)
     }
 
-    /// Writes a final result into its row, if that is still empty.
+    /// Writes a final result into its row, if that is still empty, and the `owner`'s.
     async fn project(
         &self,
         tool_message_id: &str,
         publication: &Publication,
+        owner: Option<&str>,
     ) -> Result<ToolRow, CompleteError> {
         let ids = [tool_message_id.to_owned()];
         let mut written = None;
@@ -272,6 +285,9 @@ impl AgentRuntime {
                 let [Some(row)] = rows else {
                     return Write::Abandon;
                 };
+                if owner.is_some() && row.call.user_id.as_deref() != owner {
+                    return Write::Abandon;
+                }
                 let is_empty = !row.is_final;
                 if is_empty {
                     publication.apply(row);
