@@ -28,6 +28,8 @@ mod cli_secrets;
 mod cli_start;
 mod differential;
 mod equipment;
+mod hooks_queue;
+mod hooks_secrets;
 mod promises_durable;
 mod promises_full;
 mod promises_workers;

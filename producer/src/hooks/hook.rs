@@ -178,6 +178,7 @@ impl fmt::Debug for AgentHook {
 }
 
 /// A hook that keeps every rule. Shared, never changed.
+#[derive(Clone)]
 pub(crate) struct Hook {
     pub(crate) id: String,
     pub(crate) moment: HookType,
@@ -224,6 +225,17 @@ impl Hook {
                 trust: Trust::Policy,
             }),
         }
+    }
+
+    /// The hook as another process would restore it: without its handler.
+    pub(crate) fn without_handler(self: &Arc<Self>) -> Arc<Self> {
+        if self.handler.is_none() {
+            return Arc::clone(self);
+        }
+        Arc::new(Self {
+            handler: None,
+            ..Self::clone(self)
+        })
     }
 
     pub(crate) fn is_control(&self) -> bool {

@@ -45,15 +45,10 @@ impl PersistedHooks {
         Ok(Self(check_all(hooks)?.into()))
     }
 
-    /// Those of `hooks` that have a webhook.
+    /// Those of `hooks` that have a webhook, without their handlers.
     pub(crate) fn of(hooks: &[Arc<Hook>]) -> Self {
-        Self(
-            hooks
-                .iter()
-                .filter(|hook| hook.json.is_some())
-                .cloned()
-                .collect(),
-        )
+        let webhooks = hooks.iter().filter(|hook| hook.json.is_some());
+        Self(webhooks.map(Hook::without_handler).collect())
     }
 
     /// How many there are.

@@ -5,6 +5,7 @@
 )]
 
 pub(crate) mod front_door;
+pub(crate) mod hook_actor;
 pub(crate) mod name_server;
 pub(crate) mod process;
 pub(crate) mod program;

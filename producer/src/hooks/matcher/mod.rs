@@ -60,7 +60,8 @@ pub(crate) enum MatchError {
     TooManySteps,
 }
 
-/// Compiled once, when its hook is registered.
+/// Compiled once, when its hook is registered. Clones share what was compiled.
+#[derive(Clone)]
 pub(crate) enum Matcher {
     /// Absent, empty, or `*`.
     Everything,

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn timeouts_are_whole_milliseconds_rounded_up_and_30_seconds_unless_set() {
+fn k26_timeouts_are_whole_milliseconds_rounded_up_and_30_seconds_unless_set() {
     for (seconds, ms) in [
         (json!(0.0001), 1),
         (json!(1.0005), 1_001),
