@@ -21,7 +21,7 @@ pub(crate) fn all() -> Vec<AgentHook> {
         traced::<BeforeStep>(),
         traced::<AfterStep>(),
         traced::<OnComplete>(),
-        traced::<OnError>(),
+        traced::<OnErrorEvent>(),
         traced::<BeforeToolCall>(),
         traced::<AfterToolCall>(),
         traced::<OnToolCallError>(),

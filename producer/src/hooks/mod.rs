@@ -39,6 +39,8 @@ pub use error::{
     CriticalFailure, CriticalHookDeliveryError, DeliveryError, DispatchError, HookErrorCode,
     RegisterError,
 };
+/// The event `onError`, whose own name is that of a webhook's setting here.
+pub use event::OnError as OnErrorEvent;
 pub use event::*;
 pub use hook::{AgentHook, HandlerError, HookError};
 pub use hook_type::{HookType, UnknownHookType};

@@ -384,6 +384,9 @@ async fn completes_after(world: &World, change: impl FnOnce()) -> ToolRow {
 async fn an_environment_hook_that_is_removed_is_not_asked_after_the_state_expired() {
     let world = World::new(Mode::Local);
     world.environment.set_controls(&world.url("deny-operator"));
+    world
+        .environment
+        .set("AGENT_HOOK_WEBHOOK_EVENTS", "afterToolCall");
     let row = completes_after(&world, || world.environment.unset("AGENT_HOOK_WEBHOOK_URL")).await;
     assert_eq!(
         (row.content.as_str(), world.bodies("allow").len()),

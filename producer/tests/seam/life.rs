@@ -9,7 +9,7 @@ use crate::support::*;
 fn end_handlers(world: &World) -> Vec<AgentHook> {
     vec![
         noting::<OnComplete>("complete", &world.notes),
-        noting::<OnError>("error", &world.notes),
+        noting::<OnErrorEvent>("error", &world.notes),
     ]
 }
 

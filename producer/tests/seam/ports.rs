@@ -55,7 +55,7 @@ impl Faults {
 pub(crate) struct Rows {
     pub(crate) notes: Notes,
     pub(crate) faults: Faults,
-    rows: Mutex<BTreeMap<String, ToolRow>>,
+    pub(crate) rows: Mutex<BTreeMap<String, ToolRow>>,
 }
 
 impl Rows {
