@@ -24,7 +24,7 @@ use crate::receiver::{POLICY_KEY, Receiver};
 use crate::tools::{NamedTool, Workshop};
 
 /// What callers of the HTTP API authenticate with.
-const TOKEN: &str = "a token of this example";
+const TOKEN: &str = "t0ken-of-this-house-0123456789";
 /// Longest time for hooks that run beside the agent.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Ends of runs that are told: three runs, one of which fails, and two pauses.

@@ -13,4 +13,5 @@ pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod redis_groups;
+pub(crate) mod seam_actor;
 pub(crate) mod stage;
