@@ -62,27 +62,26 @@ async fn main() -> Result<()> {
 async fn writer(house: &House) -> Result<()> {
     let script = vec![
         Turn::Say("I will write notes and look at the disk."),
-        Turn::Call(vec![
-            vec![
-                call(
-                    "files/write",
-                    json!({"name": "notes.txt", "text": "buy milk"}),
-                ),
-                call("shell/run", json!({"command": "wc -c < notes.txt"})),
-            ],
-            vec![call("shell/run", json!({"command": "rm -rf /"}))],
-        ]),
-        Turn::Call(vec![
-            vec![call("files/read", json!({"name": "passwords.txt"}))],
-            vec![call("weather/today", json!({}))],
-        ]),
+        // One lane: a call after the other. Lanes run beside each other.
+        Turn::Call(vec![vec![
+            call(
+                "files/write",
+                json!({"name": "notes.txt", "text": "buy milk"}),
+            ),
+            call("shell/run", json!({"command": "wc -c < notes.txt"})),
+            call("shell/run", json!({"command": "rm -rf /"})),
+        ]]),
+        Turn::Call(vec![vec![
+            call("files/read", json!({"name": "passwords.txt"})),
+            call("weather/today", json!({})),
+        ]]),
         Turn::Compact,
         Turn::CompactBadly,
         Turn::Call(vec![vec![call("report/build", json!({"topic": "milk"}))]]),
-        Turn::Call(vec![
-            vec![call("agents/call", json!({"agent": "researcher"}))],
-            vec![call("agents/call", json!({"agent": "ghost"}))],
-        ]),
+        Turn::Call(vec![vec![
+            call("agents/call", json!({"agent": "researcher"})),
+            call("agents/call", json!({"agent": "ghost"})),
+        ]]),
         Turn::Call(vec![vec![call(
             "mail/send",
             json!({"to": "you@example.com"}),
@@ -101,6 +100,7 @@ async fn writer(house: &House) -> Result<()> {
     // As another process would: by its id.
     agent.operation = house.runtime.resume("writer").await?;
     agent.operation.continue_after(&claim).await?;
+    house.settle().await;
     agent.repeat_last();
     agent.run().await?;
     agent.end(RunReason::Done, RunEnd::default()).await

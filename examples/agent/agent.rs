@@ -144,6 +144,7 @@ impl<'a> Agent<'a> {
             Turn::Compact => drop(self.compact(true).await),
             Turn::CompactBadly => drop(self.compact(false).await),
         }
+        self.house.settle().await;
         self.operation.after_step(after, &mut self.tracker).await;
         Ok(waiting)
     }
