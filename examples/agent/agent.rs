@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 use hookstash_producer::hooks::{
-    AfterStep, BeforeStep, CalledTool, RequestedCall, RunEnd, StepType, ToolCallSources,
+    AfterStep, BeforeStep, Belonging, CalledTool, RequestedCall, RunEnd, StepType, ToolCallSources,
     ToolOutcome,
 };
 use hookstash_producer::runtime::{
@@ -195,7 +195,11 @@ impl<'a> Agent<'a> {
                 operation_id: self.operation.id().to_owned(),
                 step_index: self.step_index,
                 assistant_message_id: format!("said in {}", self.operation.id()),
-                runtime: self.house.belonging(),
+                runtime: Belonging {
+                    agent_id: Some("assistant".to_owned()),
+                    user_id: self.operation.user_id().map(str::to_owned),
+                    ..Belonging::default()
+                },
                 ..ToolCallSources::default()
             };
             ToolRequest {

@@ -5,7 +5,12 @@
 
 use std::sync::Arc;
 
-use hookstash_producer::hooks::*;
+use hookstash_producer::hooks::{
+    AfterCallAgent, AfterCompact, AfterHumanIntervention, AfterStep, AfterToolCall, AgentHook,
+    BeforeCallAgent, BeforeCompact, BeforeHumanIntervention, BeforeStep, BeforeToolCall, HookEvent,
+    HookType, OnCallAgentError, OnCompactError, OnComplete, OnError, OnErrorEvent,
+    OnStopByHumanIntervention, OnToolCallError, Webhook,
+};
 use serde_json::Value;
 
 /// Where webhooks of this example go, below `APP_URL`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use hookstash::app::{App, Egress};
 use hookstash::lifecycle::{self, Patience, Plan, Role, Running, Shutdown};
-use hookstash_producer::hooks::{Belonging, HookDispatcher, HookPublisher, Mode};
+use hookstash_producer::hooks::{HookDispatcher, HookPublisher, Mode};
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::{AgentRuntime, RuntimeParts, StoredOperations, Tool};
 use hookstash_shared::config::{Overrides, Settings};
@@ -113,15 +113,6 @@ impl House {
             name,
             workshop: Arc::clone(&self.workshop),
         })
-    }
-
-    /// What the runtime knows about where calls belong.
-    pub(crate) fn belonging(&self) -> Belonging {
-        Belonging {
-            agent_id: Some("assistant".to_owned()),
-            user_id: Some("ada".to_owned()),
-            ..Belonging::default()
-        }
     }
 
     /// Waits for the hooks that run beside the agent, so that they are printed in their order.

@@ -17,7 +17,8 @@ fn program() -> PathBuf {
     let program = profile.expect("a target folder").join("examples/agent");
     assert!(
         program.exists(),
-        "cargo build --example agent makes {program:?}"
+        "cargo build --example agent makes {}",
+        program.display()
     );
     program
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use futures::{StreamExt as _, stream};
 use hookstash_producer::runtime::ToolRow;
 use serde_json::{Value, json};
 
@@ -16,6 +17,9 @@ use crate::support::redis::RedisServer;
 use crate::support::seam_actor::{self, DIES_AT, ENDED, FORBIDDEN, FileRows, Steps};
 
 const NAME: &str = "seam_kills::a_runtime_killed_at_any_step_ends_in_the_same_state";
+
+/// Lives that are lived at one time.
+const AT_ONCE: usize = 4;
 
 /// Denies the call that is not to be made, and results with the forbidden word.
 fn judge(request: &Received) -> Answer {
@@ -99,18 +103,25 @@ async fn a_runtime_killed_at_any_step_ends_in_the_same_state() {
         assert_eq!(ended[denied].error, Some(json!("hook_denied")));
     }
     assert!(steps > 30, "{steps} steps");
-    for dies_at in 1..=steps {
-        let lives = Lives::new();
-        let at = dies_at.to_string();
-        let mut process = lives.start(&url, &[(DIES_AT, &at)]);
-        let killed = process.wait_exit(SOON).await;
-        assert!(!killed.success(), "it dies at {dies_at}");
-        assert_says_nothing(&process);
-        assert_reviewed(lives.folder.path(), &lives.rows(), &ended);
-        lives.live(&url).await;
-        assert_eq!(lives.rows(), ended, "killed at {dies_at}");
-        assert_reviewed(lives.folder.path(), &lives.rows(), &ended);
-    }
+    let all = (1..=steps).map(|dies_at| dies_once(dies_at, &url, &ended));
+    stream::iter(all)
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<()>>()
+        .await;
+}
+
+/// Lets a runtime die at this step, and another end what it began.
+async fn dies_once(dies_at: usize, url: &str, ended: &BTreeMap<String, ToolRow>) {
+    let lives = Lives::new();
+    let at = dies_at.to_string();
+    let mut process = lives.start(url, &[(DIES_AT, &at)]);
+    let killed = process.wait_exit(SOON).await;
+    assert!(!killed.success(), "it dies at {dies_at}");
+    assert_says_nothing(&process);
+    assert_reviewed(lives.folder.path(), &lives.rows(), ended);
+    lives.live(url).await;
+    assert_eq!(&lives.rows(), ended, "killed at {dies_at}");
+    assert_reviewed(lives.folder.path(), &lives.rows(), ended);
 }
 
 #[tokio::test]

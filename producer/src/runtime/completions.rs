@@ -97,7 +97,6 @@ impl Completions {
     }
 
     /// The same; with it the owner of the call, as far as it is known.
-
     pub(super) async fn settle(
         &self,
         operation_id: &str,

@@ -389,19 +389,22 @@ async fn of_many_that_complete_at_once_all_get_one_result() {
     assert!(all.iter().all(|one| one.publication == all[0].publication));
 }
 
+/// Asks for a placeholder and answers at once.
+struct Hasty;
+
+impl Tool for Hasty {
+    fn run<'a>(&'a self, run: ToolRun<'a>) -> PortResult<'a, ToolRunResult> {
+        Box::pin(async move {
+            run.defer().await?;
+            Ok(result("at once"))
+        })
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_asked_for_a_placeholder_and_answers_at_once_leaves_none() {
     let world = World::new(Mode::Queue);
     let operation = world.start(vec![world.after("allow")]).await;
-    struct Hasty;
-    impl Tool for Hasty {
-        fn run<'a>(&'a self, run: ToolRun<'a>) -> PortResult<'a, ToolRunResult> {
-            Box::pin(async move {
-                run.defer().await?;
-                Ok(result("at once"))
-            })
-        }
-    }
     let tool: std::sync::Arc<dyn Tool> = std::sync::Arc::new(Hasty);
     let outcome = run(&operation, "c1", &tool).await;
     assert_eq!(outcome.end, CallEnd::Published);

@@ -55,16 +55,16 @@ impl Faults {
 pub(crate) struct Rows {
     pub(crate) notes: Notes,
     pub(crate) faults: Faults,
-    pub(crate) rows: Mutex<BTreeMap<String, ToolRow>>,
+    pub(crate) all: Mutex<BTreeMap<String, ToolRow>>,
 }
 
 impl Rows {
     pub(crate) fn all(&self) -> Vec<ToolRow> {
-        self.rows.lock().unwrap().values().cloned().collect()
+        self.all.lock().unwrap().values().cloned().collect()
     }
 
     pub(crate) fn get(&self, id: &str) -> ToolRow {
-        self.rows.lock().unwrap()[id].clone()
+        self.all.lock().unwrap()[id].clone()
     }
 
     pub(crate) fn of_call(&self, tool_call_id: &str) -> ToolRow {
@@ -76,7 +76,7 @@ impl Rows {
 
     /// A row that was there before the test.
     pub(crate) fn put(&self, row: ToolRow) {
-        self.rows.lock().unwrap().insert(row.id.clone(), row);
+        self.all.lock().unwrap().insert(row.id.clone(), row);
     }
 }
 
@@ -84,7 +84,7 @@ impl MessageStore for Rows {
     fn insert(&self, row: NewToolRow) -> PortResult<'_, ToolRow> {
         Box::pin(async move {
             self.faults.check("insert")?;
-            let mut rows = self.rows.lock().unwrap();
+            let mut rows = self.all.lock().unwrap();
             let same = rows.values().find(|known| {
                 known.call.assistant_message_id == row.call.assistant_message_id
                     && known.call.tool_call_id == row.call.tool_call_id
@@ -107,7 +107,7 @@ impl MessageStore for Rows {
     ) -> PortResult<'a, Option<ToolRow>> {
         Box::pin(async move {
             self.faults.check("find")?;
-            let rows = self.rows.lock().unwrap();
+            let rows = self.all.lock().unwrap();
             let mut all = rows.values();
             let found = all.find(|row| {
                 row.call.assistant_message_id == assistant_message_id
@@ -120,7 +120,7 @@ impl MessageStore for Rows {
     fn change<'a>(&'a self, ids: &'a [String], mut change: Change<'a>) -> PortResult<'a, ()> {
         Box::pin(async move {
             self.faults.check("change")?;
-            let mut rows = self.rows.lock().unwrap();
+            let mut rows = self.all.lock().unwrap();
             let read = || {
                 ids.iter()
                     .map(|id| rows.get(id).cloned())
@@ -145,7 +145,7 @@ impl MessageStore for Rows {
     fn remove<'a>(&'a self, id: &'a str) -> PortResult<'a, ()> {
         Box::pin(async move {
             self.notes.add(format!("remove {id}"));
-            self.rows.lock().unwrap().remove(id);
+            self.all.lock().unwrap().remove(id);
             Ok(())
         })
     }
