@@ -98,7 +98,12 @@ async fn a_runtime_killed_at_any_step_ends_in_the_same_state() {
     let steps = reference.live(&url).await;
     let ended = reference.rows();
     assert_eq!(ended["row-allowed"].content, "fine");
-    for denied in ["row-forbidden-call", "row-forbidden-result", "row-later"] {
+    for denied in [
+        "row-forbidden-call",
+        "row-forbidden-result",
+        "row-later",
+        "row-asked",
+    ] {
         assert_eq!(ended[denied].content, "no");
         assert_eq!(ended[denied].error, Some(json!("hook_denied")));
     }

@@ -1,7 +1,5 @@
 //! What an operation leaves for other processes.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -31,11 +29,6 @@ pub struct OperationRecord {
     /// The tool messages whose results it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<String>,
-    /// Steps done.
-    pub step_count: u64,
-    /// Calls that its usage has counted, by `identifier/apiName`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub counted_calls: BTreeMap<String, u64>,
 }
 
 impl OperationRecord {

@@ -472,3 +472,76 @@ async fn a_result_that_nobody_told_about_is_found_and_a_run_that_is_over_is_left
     tokio::time::sleep(Duration::from_mins(20)).await;
     assert_eq!(world.notes.of("status").len(), 1, "it is over");
 }
+
+#[tokio::test]
+async fn a_duplicate_callback_after_the_policy_is_gone_changes_nothing() {
+    let world = World::new(Mode::Queue);
+    let tool = Arc::new(CallsAgent(agent("a")));
+    let outcome = call_from(&world, vec![world.after("deny-R")], tool).await;
+    world.others.answer_with("sub-a", says(SECRET));
+    child(&world, "a").await;
+    let body = json!({"operationId": "sub-a", "reason": "done", "parentOperationId": OP,
+        "toolMessageId": outcome.tool_message_id})
+    .to_string();
+    assert!(
+        world
+            .runtime
+            .agent_callback(body.as_bytes())
+            .await
+            .unwrap()
+            .resumed
+    );
+    let record = OperationRecord {
+        hooks: Some(json!([])),
+        user_id: Some("u1".to_owned()),
+        ..OperationRecord::default()
+    };
+    world.records.save(OP, &record).await.unwrap();
+    let cold = world.restarted(Mode::Queue);
+    let again = cold.agent_callback(body.as_bytes()).await.unwrap();
+    assert!(again.success && !again.resumed);
+    assert_eq!(world.rows.get(&outcome.tool_message_id).content, "R");
+    assert_eq!(world.bodies("deny-R").len(), 1);
+    world.assert_nowhere(SECRET);
+}
+
+#[tokio::test]
+async fn when_some_members_fail_to_start_the_others_still_bring_the_group_to_its_end() {
+    let world = World::new(Mode::Queue);
+    world.environment.set("APP_URL", "https://app.test");
+    world
+        .others
+        .broken
+        .lock()
+        .unwrap()
+        .extend(["b".to_owned(), "d".to_owned()]);
+    let members = group(&["a", "b", "c", "d"]);
+    let outcome = call_from(&world, vec![], Arc::new(CallsGroup(members))).await;
+    for id in ["a", "c"] {
+        ends(&world, id, RunReason::Done, says(id)).await;
+    }
+    let queued = world.queued().await;
+    assert_eq!(queued.len(), 2);
+    let mut resumed = Vec::new();
+    for message in queued {
+        let body: Value = serde_json::from_slice(&message.body).unwrap();
+        assert_eq!(
+            (&body["mode"], &body["expectedMembers"]),
+            (&json!("isolated"), &json!(4))
+        );
+        assert_eq!(body["groupToolMessageId"], json!(outcome.tool_message_id));
+        let cold = world.restarted(Mode::Queue);
+        resumed.push(cold.member_callback(&message.body).await.unwrap().resumed);
+    }
+    assert_eq!(resumed, [false, true]);
+    let contents: Vec<_> = (0..4)
+        .map(|index| world.rows.of_call(&format!("c1::m{index}")).content)
+        .collect();
+    let failed = |id: &str| format!("Agent member \"{id}\" failed to start.");
+    assert_eq!(
+        contents,
+        ["a".to_owned(), failed("b"), "c".to_owned(), failed("d")]
+    );
+    let receipt = world.rows.get(&outcome.tool_message_id).content;
+    assert_eq!(receipt, "All 4 agent members completed.");
+}

@@ -15,9 +15,10 @@ use hookstash_producer::hooks::{
     AgentHook, HookDispatcher, HookType, Mode, OnError, RunEnd, ToolCall, ToolRunResult, Webhook,
 };
 use hookstash_producer::runtime::{
-    AgentRuntime, Answer, Archive, Change, EventStream, MessageStore, NewOperation, NewToolRow,
-    PortResult, RunReason, RunStatus, Runs, RuntimeParts, StartAgent, StartedAgent,
-    StoredOperations, StreamEvent, Tool, ToolRequest, ToolRow, ToolRun, Write,
+    AgentRuntime, Answer, Approval, Archive, Change, Decision, EventStream, InterventionStatus,
+    MessageStore, NewOperation, NewToolRow, Operation, Permission, PortResult, Resolution,
+    RunReason, RunState, RunStatus, Runs, RuntimeParts, StartAgent, StartedAgent, StoredOperations,
+    StreamEvent, Tool, ToolRequest, ToolRow, ToolRun, Write,
 };
 use hookstash_shared::clock::SystemClock;
 use hookstash_shared::config::LogFormat;
@@ -339,6 +340,9 @@ const CALLS: [(&str, &str); 4] = [
     ("later", ""),
 ];
 
+/// The call that waits for a human.
+const ASKED: &str = "asked";
+
 struct Plays(Steps);
 
 impl Tool for Plays {
@@ -406,16 +410,54 @@ async fn take_every_step(runtime: &AgentRuntime, rows: &FileRows, policy: &str) 
     let request = |(id, _): (&str, &str)| ToolRequest {
         call: call(OP, id),
         tool: Arc::clone(&tool),
-        permission: hookstash_producer::runtime::Permission::Granted,
+        permission: Permission::Granted,
     };
     let lane = CALLS.map(request).into();
     let outcome = operation.run_tools(vec![lane]).await.expect("an outcome");
+    ask_a_human(runtime, &operation, rows, &tool).await;
     let later = &outcome.calls[3].tool_message_id;
     let denied = result_of("FORBIDDEN answer");
     let completed = runtime.complete(OP, later, denied).await;
     completed.expect("completed");
     let ended = operation.end(RunReason::Done, RunEnd::default()).await;
     ended.expect("told");
+}
+
+/// A call in place of which a human answers: what is denied.
+async fn ask_a_human(
+    runtime: &AgentRuntime,
+    operation: &Operation,
+    rows: &FileRows,
+    tool: &Arc<dyn Tool>,
+) {
+    let id = row_id(ASKED);
+    let status = rows
+        .read(&id)
+        .and_then(|row| row.intervention)
+        .map(|it| it.status);
+    if status.is_none_or(|status| status == InterventionStatus::Pending) {
+        let asked = ToolRequest {
+            call: call(OP, ASKED),
+            tool: Arc::clone(tool),
+            permission: Permission::NeedsApproval,
+        };
+        let outcome = operation.run_tools(vec![vec![asked]]).await;
+        assert_eq!(
+            outcome.expect("an outcome").state,
+            RunState::WaitingForHuman
+        );
+    }
+    let approval = Approval {
+        request_id: "request".to_owned(),
+        resolutions: vec![Resolution {
+            tool_message_id: id,
+            decision: Decision::Approve,
+            answer: Some(result_of("FORBIDDEN by a human")),
+        }],
+    };
+    let claim = runtime.claim_approval(approval).await.expect("claimed");
+    let rows = operation.continue_after(&claim).await.expect("published");
+    assert_eq!(rows[0].content, "no");
 }
 
 /// Completes every placeholder with several tasks, and writes down what each was told.
