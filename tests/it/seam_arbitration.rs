@@ -29,6 +29,8 @@ const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 /// How often something is killed.
 const KILLS: usize = 10;
+/// One more for so many placeholders.
+const PLACEHOLDERS_PER_KILL: usize = 200;
 const DONE: Duration = Duration::from_mins(20);
 
 /// What a caller was told: the placeholder, whether it won, and the result.
@@ -85,7 +87,7 @@ async fn every_placeholder_has_one_result_however_many_race_and_whoever_is_kille
         .map(|one| begin(&format!("{one}-0")))
         .collect();
     let random = SeededRandom::new(7);
-    for kill in 0..KILLS {
+    for kill in 0..KILLS + count / PLACEHOLDERS_PER_KILL {
         tokio::time::sleep(Duration::from_millis(200 + random.below(600))).await;
         let victim = usize::try_from(random.below(PROCESSES as u64)).expect("small");
         if kill % 2 == 0 {
