@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::dispatcher::{Inner, Mode};
+use super::dispatcher::Inner;
 use super::error::{CriticalFailure, CriticalHookDeliveryError, DeliveryError};
 use super::event::Event;
 use super::hook::{Handler, Hook};
+use super::mode::Mode;
 use super::outbound::Purpose;
 use super::payload;
 use super::queue::{self, NotQueued, Queued};
