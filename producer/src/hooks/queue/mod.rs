@@ -44,8 +44,9 @@ pub(crate) struct NotQueued {
     pub(crate) error: DeliveryError,
     /// Its id if it was queued nevertheless.
     pub(crate) id: Option<MessageId>,
-    /// Whether it may have been queued.
-    pub(crate) is_unknown: bool,
+    /// Whether the queue was not reached or gave no answer, so that the next notification need not
+    /// wait for it either.
+    pub(crate) is_unanswered: bool,
 }
 
 /// A notification ready to be queued.
@@ -61,7 +62,7 @@ impl From<DeliveryError> for NotQueued {
         Self {
             error,
             id: None,
-            is_unknown: false,
+            is_unanswered: false,
         }
     }
 }

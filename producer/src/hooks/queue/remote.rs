@@ -63,7 +63,7 @@ pub(super) async fn publish(
         Err(_) => Err(NotQueued {
             error: unreachable(),
             id: None,
-            is_unknown: true,
+            is_unanswered: true,
         }),
     })
 }

@@ -30,7 +30,7 @@ pub(super) async fn publish(
         .publish_many(vec![(id, message)], patience)
         .await
         .pop();
-    let (error, is_unknown) = match result {
+    let (error, is_unanswered) = match result {
         Some(Ok(_)) => return Ok(()),
         Some(Err(PublishError::NotAccepted(HostError::Fault(_)) | PublishError::Envelope(_))) => {
             (refused(BAD_REQUEST), false)
@@ -38,13 +38,14 @@ pub(super) async fn publish(
         Some(Err(PublishError::NotAccepted(host))) if host.is_refusal() => {
             (refused(UNAVAILABLE), false)
         }
-        Some(Err(PublishError::NotAccepted(_))) => (unreachable(), false),
-        Some(Err(PublishError::Unknown { .. })) | None => (unreachable(), true),
+        Some(Err(PublishError::NotAccepted(_) | PublishError::Unknown { .. })) | None => {
+            (unreachable(), true)
+        }
     };
     Err(NotQueued {
         error,
         id: Some(id),
-        is_unknown,
+        is_unanswered,
     })
 }
 
