@@ -1,5 +1,7 @@
 //! What stands in an allow-listed variable reaches the receiver, and nothing else.
 
+use std::time::Duration;
+
 use hookstash_shared::signing::SigningKeys;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -49,6 +51,10 @@ fn failing_receiver() -> Receiver {
         "/redirect" => Answer::status(302).header("Location", "/elsewhere"),
         "/control" => Answer::ok().body("{\"decision\":7}"),
         "/close" => Answer::close(),
+        "/observed" => {
+            let headers = "X-A: b\r\n".repeat(100);
+            Answer::stream("HTTP/1.1 200 OK\r\n", headers, Duration::from_millis(1))
+        }
         _ => Answer::status(500).body("no"),
     })
 }

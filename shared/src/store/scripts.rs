@@ -68,6 +68,8 @@ scripts! {
     OPEN_COMPLETION = "open_completion" [];
     /// Claims and stores a deferred completion's result.
     COMPLETE_COMPLETION = "complete_completion" [];
+    /// Replaces the key ring.
+    REPLACE_KEY_RING = "replace_key_ring" [];
     /// Repairs half states.
     AUDIT_RECORDS = "audit_records" [LANE, LIFE];
     /// Recounts a lane's in-flight.
