@@ -3,6 +3,7 @@
 pub mod api;
 pub mod app;
 pub mod cli;
+pub mod key_ring;
 pub mod lifecycle;
 
 mod front;

@@ -155,12 +155,13 @@ pub async fn start(
     };
     readiness.clear("store");
     note_disagreement(&stores, &readiness);
+    follow_keys(app, stores.api.clone(), shutdown);
     if plan.role != Role::Api {
-        running.worker = Some(work(app, stores.worker, plan.observer, &readiness)?);
+        running.worker = Some(work(app, stores.worker.clone(), plan.observer, &readiness)?);
     }
     if plan.role != Role::Worker {
         let token = app.settings().require_token()?.clone();
-        door.open(api::router(app.api_state(stores.api, token, readiness)));
+        door.open(api::router(app.api_state(stores, token, readiness)));
     }
     Ok(Some(running))
 }
@@ -280,6 +281,12 @@ async fn open(
             () = shutdown.drain.cancelled() => return Ok(None),
         }
     }
+}
+
+/// Takes over every rotation of the signing keys until the end of this process.
+fn follow_keys(app: &App, store: Store, shutdown: &Shutdown) {
+    let (keys, stop) = (app.keys().clone(), shutdown.stop.clone());
+    tokio::spawn(async move { stop.run_until_cancelled(keys.follow(&store)).await });
 }
 
 fn work(

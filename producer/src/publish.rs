@@ -36,7 +36,8 @@ pub enum PublishError {
     /// Nothing was stored. Sending the message again is safe.
     #[error("the message was not accepted")]
     NotAccepted(#[source] HostError),
-    /// No answer came in time: the message may or may not have been stored. Sending it again is
+    /// No answer came in time, or too few replicas have the message: it may or may not have been
+    /// stored. Sending it again is
     /// safe only with a deduplication id, or through [`Publisher::publish`] with the same id.
     #[error("it is unknown whether message {id} was accepted")]
     Unknown {
@@ -67,13 +68,18 @@ struct Item {
 }
 
 impl Publisher {
-    /// A publisher into `store`.
+    /// A publisher into `store`, which is on a host that answers once a write is as durable as asked.
     pub fn new(store: Store, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
         Self {
             store,
             clock,
             random,
         }
+    }
+
+    /// Whether messages can be accepted now: a write that creates nothing, as durable as a publish.
+    pub async fn ping(&self) -> Result<(), HostError> {
+        self.store.ping().await
     }
 
     /// A new id in the shard where `message` belongs.
@@ -185,8 +191,9 @@ impl Item {
                 is_duplicate: true,
             })),
             Err(error) => {
-                self.may_be_stored |= matches!(error, HostError::Lost(_));
-                let may_change = matches!(error, HostError::Lost(_) | HostError::RetryLater(_));
+                self.may_be_stored |= error.may_be_applied();
+                let may_change =
+                    error.may_be_applied() || matches!(error, HostError::RetryLater(_));
                 (is_last || !may_change).then(|| Err(self.failure(error)))
             }
         };

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_known_words_are_read_in_any_case() {
+    fn g06_true_and_false_are_read_as_such_in_every_spelling() {
         for text in ["true", "True", "TRUE", "1", "yes", "Yes", "on", " on\t"] {
             assert_eq!(parse(text), Ok(true), "{text}");
         }
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn g06_an_empty_or_unknown_word_is_refused_and_not_taken_as_true() {
         for text in ["", "  ", "\t"] {
             assert_eq!(parse(text), Err(BooleanError::Empty), "{text:?}");
         }

@@ -1,11 +1,13 @@
 //! `/v2/dlq`: messages that failed for good. A dead letter's id is its message's id.
+//!
+//! Which letters a page holds is in `dlq_page`, actions on several are in `dlq_bulk`.
 
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use hookstash_shared::message::{Envelope, LastResponse, LoggedEvent, MessageId};
+use hookstash_shared::message::{Envelope, LastResponse, MessageId};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{DeadLetter, DlqCursor, Redriven};
 use http::{StatusCode, Uri};
@@ -15,50 +17,27 @@ use tokio::time::timeout;
 
 use super::error::ApiError;
 use super::message_view::{Object, put, put_body, put_headers, view};
-use super::{Api, Shared, body, id_in, publish_headers, query};
+use super::selection::{List, Selection};
+use super::{Api, Shared, body, dlq_bulk, dlq_page, id_in, publish_headers, query};
 
-/// Entries of a page, by default and at most.
-const PAGE_MAX: usize = 100;
 /// A page ends early once its entries hold this many bytes; its cursor goes on from there.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Pages that are made at one time, each of up to 16 MiB in the store's form and in JSON.
 pub(super) const LISTS_MAX: usize = 4;
 /// Longest time a request for a page waits for one of these places.
 const LIST_WAIT: Duration = Duration::from_secs(5);
-/// How often a redrive with an unclear answer is sent, and the pause in between.
-const REDRIVE_TRIES: u32 = 5;
-const REDRIVE_PAUSE: Duration = Duration::from_millis(200);
-/// Filters of the protocol that are not built yet: ignoring one would list what was not asked for.
-const FILTERS_NOT_BUILT: [&str; 17] = [
-    "messageId",
-    "messageIds",
-    "dlqIds",
-    "url",
-    "topicName",
-    "urlGroup",
-    "queueName",
-    "scheduleId",
-    "callerIp",
-    "callerIP",
-    "label",
-    "flowControlKey",
-    "fromDate",
-    "toDate",
-    "responseStatus",
-    "order",
-    "trimBody",
-];
 
-/// One page, newest first.
+/// One page.
 pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
-    let (cursor, count) = read_page(uri.query())?;
+    let pairs = query::pairs(uri.query()).map(|(key, value)| (key, Some(value)));
+    let selection = Selection::read(List::DeadLetters, pairs)?;
     let _place = place_in(&api.lists).await?;
-    let page = api.state.store.dead_letters(cursor.as_ref(), count).await;
-    let page = page.map_err(ApiError::of_read)?;
-    let mut next = page.cursor;
-    let mut shown = Vec::with_capacity(page.letters.len());
+    let found = dlq_page::find(&api.state.store, &selection).await?;
+    let letters = api.state.store.dead_letters_at(&found.letters).await;
+    let mut next = found.next;
+    let mut shown = Vec::with_capacity(found.letters.len());
     let mut bytes = 0;
-    for letter in page.letters {
+    for letter in letters.map_err(ApiError::of_read)?.into_iter().flatten() {
         if bytes >= PAGE_BYTES_MAX {
             break;
         }
@@ -80,7 +59,7 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response
     put(
         &mut object,
         "cursor",
-        next.map(|at| format!("{}-{}", at.died_ms, at.id)),
+        next.as_ref().map(dlq_page::show_cursor),
     );
     // Written as JSON while the place is still held.
     Ok(Json(object).into_response())
@@ -119,81 +98,25 @@ pub(super) async fn redrive(
     let id = id_in(&uri);
     let letter = find(&api, id).await?;
     let gone = || ApiError::Gone(format!("the stored message {} cannot be read", letter.id));
-    let mut envelope = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
-    let event = LoggedEvent::of(&envelope.header).encode();
-    envelope.header.body_of = Some(letter.id.to_string());
-    let shared = envelope.encode().map_err(|_| gone())?;
-    let new = MessageId::new(
-        letter.id.shard(),
-        api.state.clock.now_ms(),
-        &*api.state.random,
-    );
-    let mut tries = 1;
-    let redriven = loop {
-        let store = &api.state.store;
-        match store
-            .redrive(&letter.id, &new, shared.clone(), event.clone())
-            .await
-        {
-            Err(HostError::Lost(_) | HostError::RetryLater(_)) if tries < REDRIVE_TRIES => {
-                tries += 1;
-                tokio::time::sleep(REDRIVE_PAUSE).await;
-            }
-            answer => break answer?,
-        }
-    };
-    match redriven {
-        Redriven::Accepted => Ok((StatusCode::CREATED, Json(json!({ "messageId": new })))),
-        Redriven::Gone => Err(gone()),
-        Redriven::None => Err(ApiError::no_such_dead_letter(id)),
+    let envelope = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
+    let redrive = dlq_bulk::prepare(&api, letter.id, envelope.header).ok_or_else(gone)?;
+    let new = redrive.new;
+    let redriven = dlq_bulk::patiently(&api.state.store, &[redrive]).await?;
+    match redriven.first() {
+        Some(Redriven::Accepted) => Ok((StatusCode::CREATED, Json(json!({ "messageId": new })))),
+        Some(Redriven::Gone) => Err(gone()),
+        Some(Redriven::None) | None => Err(ApiError::no_such_dead_letter(id)),
     }
 }
 
 /// One of the places of pages that are made at one time.
-async fn place_in(lists: &Semaphore) -> Result<SemaphorePermit<'_>, ApiError> {
+pub(super) async fn place_in(lists: &Semaphore) -> Result<SemaphorePermit<'_>, ApiError> {
     match timeout(LIST_WAIT, lists.acquire()).await {
         Ok(Ok(place)) => Ok(place),
         _ => Err(ApiError::Unavailable(
             "too many pages are listed at this moment",
         )),
     }
-}
-
-/// Cursor and size of the page that a query asks for.
-fn read_page(query: Option<&str>) -> Result<(Option<DlqCursor>, usize), ApiError> {
-    let (mut cursor, mut count) = (None, PAGE_MAX);
-    for (key, value) in query::pairs(query) {
-        match key.as_ref() {
-            "cursor" if value.is_empty() => {}
-            "cursor" => cursor = Some(read_cursor(&value)?),
-            "count" => match value.parse() {
-                Ok(wanted) if wanted > 0 => count = PAGE_MAX.min(wanted),
-                _ => {
-                    return Err(ApiError::invalid(
-                        "count",
-                        "expected a number from 1 to 100",
-                    ));
-                }
-            },
-            known if FILTERS_NOT_BUILT.contains(&known) => {
-                return Err(ApiError::not_built(&format!("the filter {known}")));
-            }
-            _ => return Err(ApiError::invalid("filter", format!("{key:?} is not one"))),
-        }
-    }
-    Ok((cursor, count))
-}
-
-/// A cursor is the last entry's time of death and id.
-fn read_cursor(text: &str) -> Result<DlqCursor, ApiError> {
-    let read = || {
-        let (died_ms, id) = text.split_once('-')?;
-        Some(DlqCursor {
-            died_ms: died_ms.parse().ok()?,
-            id: id.parse().ok()?,
-        })
-    };
-    read().ok_or_else(|| ApiError::invalid("cursor", "use the one that the last page returned"))
 }
 
 async fn find(api: &Api, id: &str) -> Result<DeadLetter, ApiError> {
@@ -297,33 +220,5 @@ mod tests {
         assert_eq!(start.elapsed(), LIST_WAIT);
         places.pop();
         assert!(place_in(&lists).await.is_ok());
-    }
-
-    #[test]
-    fn a_page_is_asked_for_by_cursor_and_count_only() {
-        let cursor = "7-msg_00000000000000000000000000000";
-        assert!(read_page(Some(&format!("cursor={cursor}0"))).is_err());
-        let (at, count) =
-            read_page(Some("cursor=7-msg_0000000000000000000000000000&count=5")).unwrap();
-        assert_eq!((at.unwrap().died_ms, count), (7, 5));
-        assert_eq!(read_page(None).unwrap(), (None, 100));
-        assert_eq!(
-            read_page(Some("cursor=&count=1000&qstash_token=t")).unwrap(),
-            (None, 100)
-        );
-        for (query, status) in [
-            ("count=0", "invalid count"),
-            ("count=-1", "invalid count"),
-            ("cursor=x", "invalid cursor"),
-            ("labeel=x", "invalid filter: \"labeel\""),
-            ("label=x", "the filter label is not supported"),
-            (
-                "responseStatus=500",
-                "the filter responseStatus is not supported",
-            ),
-        ] {
-            let error = read_page(Some(query)).unwrap_err().to_string();
-            assert!(error.starts_with(status), "{query}: {error}");
-        }
     }
 }

@@ -14,6 +14,8 @@ use hookstash_shared::store::host::HostError;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
+use crate::key_ring::RotateError;
+
 /// When a client may try again after a 503, in seconds: a restart of Redis takes about as long.
 const RETRY_AFTER_S: u16 = 5;
 /// Longest text of the caller's that an error repeats, in bytes.
@@ -178,6 +180,9 @@ impl ApiError {
             HostError::Lost(_) => {
                 Self::Unknown("the store did not answer: the outcome is unknown".to_owned())
             }
+            HostError::Unconfirmed(_) => {
+                Self::Unknown("it was done, but too few replicas have it".to_owned())
+            }
             HostError::Fault(_) => {
                 Self::Internal("the store refused the command; the server's log says why")
             }
@@ -202,6 +207,16 @@ impl From<HostError> for ApiError {
     fn from(error: HostError) -> Self {
         log_failure(&error);
         Self::of_store(&error)
+    }
+}
+
+impl From<RotateError> for ApiError {
+    fn from(error: RotateError) -> Self {
+        match error {
+            RotateError::Store(error) => error.into(),
+            RotateError::Busy => Self::Unavailable("other rotations came first"),
+            refused => Self::Conflict(refused.to_string()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use hookstash_producer::publish::Publisher;
 use hookstash_shared::store::Store;
 use hookstash_shared::store::host::HostError;
 use http::StatusCode;
@@ -95,14 +96,15 @@ async fn store_answer(api: &Api) -> Result<(), &'static str> {
     if let Some(answer) = api.store_answer.fresh(clock.monotonic()) {
         return answer;
     }
-    let asked = tokio::time::timeout(STORE_TIMEOUT, ask(&api.state.store)).await;
+    let state = &api.state;
+    let asked = tokio::time::timeout(STORE_TIMEOUT, ask(&state.publisher, &state.store)).await;
     let answer = asked.unwrap_or(Err("it does not answer in time"));
     api.store_answer.keep(clock.monotonic(), answer);
     answer
 }
 
-async fn ask(store: &Store) -> Result<(), &'static str> {
-    store.ping().await.map_err(|error| reason(&error))?;
+async fn ask(publisher: &Publisher, store: &Store) -> Result<(), &'static str> {
+    publisher.ping().await.map_err(|error| reason(&error))?;
     let count = store.shards().count();
     match store
         .agree_on_shards(count)
@@ -123,6 +125,7 @@ fn reason(error: &HostError) -> &'static str {
         HostError::Lost(_) => "it does not answer",
         HostError::RetryLater(_) => "it cannot be reached or written",
         HostError::Full(_) => "it is full",
+        HostError::Unconfirmed(_) => "too few of its replicas answer (HOOKSTASH_PUBLISH_REPLICAS)",
         HostError::Fault(_) => "it refuses commands",
     }
 }

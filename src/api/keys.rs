@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use hookstash_shared::signing::keys::{SETTING_CURRENT, SETTING_NEXT};
+use hookstash_shared::signing::SigningKeys;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
@@ -11,16 +11,19 @@ use super::error::ApiError;
 
 /// Both keys.
 pub(super) async fn get(State(api): State<Shared>) -> Result<Json<Value>, ApiError> {
-    let keys = api.state.keys.as_ref().ok_or(ApiError::NoKeys)?;
-    Ok(Json(json!({
-        "current": keys.current().expose_secret(),
-        "next": keys.next().expose_secret(),
-    })))
+    let keys = api.state.keys.keys().ok_or(ApiError::NoKeys)?;
+    Ok(show(&keys))
 }
 
-/// Keys that come from the environment are not ours to change.
-pub(super) async fn rotate() -> ApiError {
-    ApiError::Conflict(format!(
-        "the signing keys are set by {SETTING_CURRENT} and {SETTING_NEXT}: change these to rotate"
-    ))
+/// Both keys after a rotation: the next key signs from now on.
+pub(super) async fn rotate(State(api): State<Shared>) -> Result<Json<Value>, ApiError> {
+    let rotated = api.state.keys.rotate(&api.state.store).await;
+    Ok(show(&rotated?))
+}
+
+fn show(keys: &SigningKeys) -> Json<Value> {
+    Json(json!({
+        "current": keys.current().expose_secret(),
+        "next": keys.next().expose_secret(),
+    }))
 }

@@ -6,12 +6,16 @@
 mod auth;
 mod base_path;
 mod body;
+mod bulk;
 mod callers;
 mod canonical;
 mod completions;
 mod destination;
 mod dlq;
+mod dlq_bulk;
+mod dlq_page;
 mod error;
+mod events;
 mod health;
 mod keys;
 mod message_view;
@@ -21,6 +25,7 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod selection;
 mod serve;
 mod trace;
 
@@ -29,7 +34,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::Completions;
 use hookstash_shared::clock::Clock;
@@ -37,12 +42,12 @@ use hookstash_shared::environment::Environment;
 use hookstash_shared::http::EgressPolicy;
 use hookstash_shared::message::Limits;
 use hookstash_shared::random::Random;
-use hookstash_shared::signing::SigningKeys;
 use hookstash_shared::store::Store;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tower::Layer as _;
 
+use crate::key_ring::KeyRing;
 use body::BodyBudget;
 use error::ApiError;
 
@@ -68,8 +73,8 @@ pub struct ApiState {
     pub limits: Limits,
     /// The token that every request under `/v1` and `/v2` must carry.
     pub token: SecretString,
-    /// The signing keys as `/v2/keys` shows them; `None` when deliveries are not signed.
-    pub keys: Option<SigningKeys>,
+    /// The signing keys as `/v2/keys` shows and rotates them.
+    pub keys: KeyRing,
     /// Which destinations are refused at once.
     pub egress: EgressPolicy,
     /// Where the policy reads the application's own origin.
@@ -84,7 +89,7 @@ pub struct ApiState {
 struct Api {
     state: ApiState,
     bodies: BodyBudget,
-    /// Places of the pages of dead letters that are made at one time.
+    /// Places of the pages that are made at one time.
     lists: Semaphore,
     store_answer: health::StoreAnswer,
 }
@@ -109,9 +114,12 @@ pub fn router(state: ApiState) -> Router {
             "/v2/messages/{id}",
             get(messages::get).delete(messages::cancel),
         )
-        .route("/v2/dlq", get(dlq::list).delete(not_built::answer))
+        .route("/v2/messages", delete(messages::cancel_many))
+        .route("/v2/events", get(events::events))
+        .route("/v2/logs", get(events::logs))
+        .route("/v2/dlq", get(dlq::list).delete(dlq_bulk::delete))
         .route("/v2/dlq/{id}", get(dlq::get).delete(dlq::delete))
-        .route("/v2/dlq/retry", post(not_built::answer))
+        .route("/v2/dlq/retry", post(dlq_bulk::redrive))
         .route("/v2/dlq/retry/{id}", post(dlq::redrive))
         .route("/v2/keys", get(keys::get))
         .route("/v2/keys/rotate", post(keys::rotate))

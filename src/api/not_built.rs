@@ -9,15 +9,12 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 16] = [
+const RESOURCES: [&str; 13] = [
     "batch",
     "enqueue",
-    "events",
     "flowControl",
     "globalParallelism",
     "llm",
-    "logs",
-    "messages",
     "notify",
     "queues",
     "schedules",
@@ -31,12 +28,9 @@ const RESOURCES: [&str; 16] = [
 /// The routes of all of them.
 pub(super) fn routes() -> Router<Shared> {
     RESOURCES.into_iter().fold(Router::new(), |router, name| {
-        let router = router.route(&format!("/v2/{name}"), any(answer));
-        match name {
-            // What lies under it exists.
-            "messages" => router,
-            _ => router.route(&format!("/v2/{name}/{{*rest}}"), any(answer)),
-        }
+        router
+            .route(&format!("/v2/{name}"), any(answer))
+            .route(&format!("/v2/{name}/{{*rest}}"), any(answer))
     })
 }
 

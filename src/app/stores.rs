@@ -1,25 +1,31 @@
 //! Opening the store: connecting, and agreeing on the number of shards.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookstash_shared::clock::Clock;
 use hookstash_shared::config::Settings;
 use hookstash_shared::message::Shards;
-use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::embedded::{self, EmbeddedHost};
 use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions, RedisUrl};
 use hookstash_shared::store::{Retention, Store};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::key_ring::KeyRingError;
+
 /// Shards for each master of a cluster, and the most a cluster gets.
 const SHARDS_PER_MASTER: usize = 4;
 const CLUSTER_SHARDS_MAX: usize = 16;
 
-/// The store as the two sides of a process use it: on Redis, each has connections of its own.
+/// The store as the parts of a process use it: on Redis, each has connections of its own.
 #[derive(Debug, Clone)]
 pub struct Stores {
     /// For the front door. It has the store's own number of shards.
     pub api: Store,
+    /// For publishing. It answers once as many replicas have a message as this process was told.
+    pub publish: Store,
     /// For a worker. It has the number that this process was told, and leases nothing when that is
     /// not the store's own.
     pub worker: Store,
@@ -36,6 +42,15 @@ pub enum OpenError {
     /// Connected, but it does not serve.
     #[error("ask the store how many shards it has")]
     Ask(#[from] HostError),
+    /// There are signing keys in it that cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyRingError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] embedded::OpenError),
+    /// The thread that read the data directory has panicked.
+    #[error("read the data directory")]
+    Reader(#[from] tokio::task::JoinError),
 }
 
 impl OpenError {
@@ -48,7 +63,10 @@ impl OpenError {
                     | ConnectError::Silent { .. }
                     | ConnectError::Refused { .. }
             ),
-            Self::Ask(error) => !matches!(error, HostError::Fault(_)),
+            Self::Ask(error) | Self::Keys(KeyRingError::Store(error)) => {
+                !matches!(error, HostError::Fault(_))
+            }
+            Self::Keys(_) | Self::Directory(_) | Self::Reader(_) => false,
         }
     }
 }
@@ -57,8 +75,45 @@ pub(super) async fn embedded(
     host: &Arc<EmbeddedHost>,
     settings: &Settings,
 ) -> Result<Stores, OpenError> {
-    let host: Arc<dyn Host> = Arc::clone(host) as _;
-    agree(&host, &host, Shards::ONE, settings).await
+    let host = || Arc::clone(host) as Arc<dyn Host>;
+    let (api, publish, worker) = (host(), host(), host());
+    let hosts = Hosts {
+        api,
+        publish,
+        worker,
+    };
+    agree(hosts, Shards::ONE, settings).await
+}
+
+/// The store of the data directory `path`, read on a thread of its own.
+pub(super) async fn open_directory(
+    path: &Path,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<EmbeddedHost>, OpenError> {
+    let (path, sync, clock) = (path.to_owned(), settings.data_sync, Arc::clone(clock));
+    let open = move || EmbeddedHost::open(&path, sync, clock);
+    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
+}
+
+/// The store of a process that has ended and whose directory this one alone has: nobody settles
+/// what it held.
+pub(super) async fn embedded_again(
+    host: &Arc<EmbeddedHost>,
+    settings: &Settings,
+) -> Result<Stores, OpenError> {
+    let stores = embedded(host, settings).await?;
+    for shard in stores.api.shards().iter() {
+        let count = stores.api.recover_all(shard).await?;
+        if count > 0 {
+            tracing::warn!(
+                %shard,
+                count,
+                "messages that were being delivered when the last process ended are delivered again"
+            );
+        }
+    }
+    Ok(stores)
 }
 
 pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Stores, OpenError> {
@@ -78,9 +133,25 @@ pub(super) async fn redis(url: &SecretString, settings: &Settings) -> Result<Sto
     } else {
         (Shards::ONE, text.to_owned())
     };
-    let worker_host = RedisHost::lazy(&RedisUrl::parse(&found)?, options)?;
-    let (api, worker): (Arc<dyn Host>, Arc<dyn Host>) = (Arc::new(host), Arc::new(worker_host));
-    agree(&api, &worker, usual, settings).await
+    let found = RedisUrl::parse(&found)?;
+    let api: Arc<dyn Host> = Arc::new(host);
+    let worker = Arc::new(RedisHost::lazy(&found, options.clone())?);
+    let publish = match usize::try_from(settings.publish_replicas).unwrap_or(usize::MAX) {
+        0 => Arc::clone(&api),
+        replicas => Arc::new(RedisHost::lazy(
+            &found,
+            RedisOptions {
+                replicas,
+                ..options
+            },
+        )?),
+    };
+    let hosts = Hosts {
+        api,
+        publish,
+        worker,
+    };
+    agree(hosts, usual, settings).await
 }
 
 /// The URL of a cluster by one of its nodes: a host that connects later does not find out itself.
@@ -93,29 +164,31 @@ fn as_cluster(url: &str) -> String {
     }
 }
 
-async fn agree(
-    api: &Arc<dyn Host>,
-    worker: &Arc<dyn Host>,
-    usual: Shards,
-    settings: &Settings,
-) -> Result<Stores, OpenError> {
+/// What each of [`Stores`] is on.
+struct Hosts {
+    api: Arc<dyn Host>,
+    publish: Arc<dyn Host>,
+    worker: Arc<dyn Host>,
+}
+
+async fn agree(hosts: Hosts, usual: Shards, settings: &Settings) -> Result<Stores, OpenError> {
     let told = settings.shards.unwrap_or(usual);
-    let store = |host: &Arc<dyn Host>, shards| {
-        let prefix = &settings.key_prefix;
-        Store::new(
-            Arc::clone(host),
-            prefix,
-            shards,
-            settings.lease,
-            retention(settings),
-        )
-    };
-    let agreed = store(api, told).agree_on_shards(told.count()).await?;
+    let asked = Store::new(
+        hosts.api,
+        &settings.key_prefix,
+        told,
+        settings.lease,
+        retention(settings),
+    );
+    let agreed = asked.agree_on_shards(told.count()).await?;
     let agreed = Shards::new(agreed).unwrap_or(told);
     let is_disagreed = settings.shards.is_some_and(|shards| shards != agreed);
+    let api = asked.with_shards(agreed);
+    let worker = if is_disagreed { told } else { agreed };
     Ok(Stores {
-        api: store(api, agreed),
-        worker: store(worker, if is_disagreed { told } else { agreed }),
+        publish: api.through(hosts.publish),
+        worker: api.through(hosts.worker).with_shards(worker),
+        api,
         is_disagreed,
     })
 }

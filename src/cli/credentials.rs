@@ -12,8 +12,11 @@ pub(super) fn fill(mut settings: Settings) -> Settings {
     settings
         .token
         .get_or_insert_with(|| DEVELOPMENT_TOKEN.into());
-    settings
-        .signing_keys
-        .get_or_insert_with(SigningKeys::development);
+    // With a secret key they are stored, and made there.
+    if settings.secret_key.is_none() {
+        settings
+            .signing_keys
+            .get_or_insert_with(SigningKeys::development);
+    }
     settings
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use clap::Args;
 use hookstash_shared::config::{Settings, names};
 use hookstash_shared::environment::Environment;
 use hookstash_shared::signing::SigningKeys;
+use hookstash_shared::store::embedded::DataSync;
 use hookstash_shared::telemetry::MaskedUrl;
 use secrecy::ExposeSecret as _;
 
@@ -29,15 +31,16 @@ const PORT: u16 = 8080;
 /// it on port 8080 by itself.
 ///
 /// Destinations on your own machine and network are allowed. It listens on loopback only and answers
-/// no web page. Without --redis-url the store is in memory and everything is lost on exit; REDIS_URL
-/// is not looked at.
+/// no web page. Without --data-dir or --redis-url the store is in memory and everything is lost on
+/// exit; REDIS_URL is not looked at.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(after_long_help = after_help("\
 Examples:
   hookstash dev
   hookstash dev --port 0                                # any free port; it is printed
-  hookstash dev --redis-url redis://localhost:6379      # messages survive a restart
+  hookstash dev --data-dir ./hookstash                  # messages survive a restart
+  hookstash dev --redis-url redis://localhost:6379      # so they do here
 
   # Send something:
   curl -X POST http://127.0.0.1:8080/v2/publish/http://localhost:3000/hook \\
@@ -114,16 +117,29 @@ fn listen(settings: &Settings) -> Result<SocketAddr, Failure> {
 struct Lines {
     has_own_token: bool,
     has_own_keys: bool,
-    redis: Option<String>,
+    has_stored_keys: bool,
+    store: Kept,
+}
+
+/// Where messages are.
+enum Kept {
+    Nowhere,
+    Directory(PathBuf, DataSync),
+    Redis(String),
 }
 
 impl Lines {
     fn of(given: &Settings) -> Self {
-        let redis = given.redis_url.as_ref();
+        let store = match (&given.redis_url, &given.data_dir) {
+            (Some(url), _) => Kept::Redis(MaskedUrl(url.expose_secret()).to_string()),
+            (None, Some(path)) => Kept::Directory(path.clone(), given.data_sync),
+            (None, None) => Kept::Nowhere,
+        };
         Self {
             has_own_token: given.token.is_some(),
             has_own_keys: given.signing_keys.is_some(),
-            redis: redis.map(|url| MaskedUrl(url.expose_secret()).to_string()),
+            has_stored_keys: given.secret_key.is_some(),
+            store,
         }
     }
 
@@ -138,6 +154,8 @@ impl Lines {
             // One that was set is a secret, which is never shown.
             let _ = if is_own {
                 writeln!(text, "# {name}: as you set it here")
+            } else if self.has_stored_keys && name != names::TOKEN.name() {
+                writeln!(text, "# {name}: `hookstash keys show` prints it")
             } else {
                 writeln!(text, "export {name}=\"{value}\"")
             };
@@ -150,13 +168,24 @@ impl Lines {
         let (current, next) = (keys.current().expose_secret(), keys.next().expose_secret());
         line("QSTASH_CURRENT_SIGNING_KEY", current, self.has_own_keys);
         line("QSTASH_NEXT_SIGNING_KEY", next, self.has_own_keys);
-        let _ = match &self.redis {
-            None => write!(
+        let _ = match &self.store {
+            Kept::Nowhere => write!(
                 text,
                 "\nThe store is in memory: EVERYTHING IS LOST when this process ends.\n\
-                 With --redis-url it is kept."
+                 With --data-dir or --redis-url it is kept."
             ),
-            Some(url) => write!(text, "\nThe store is the Redis at {url}."),
+            Kept::Directory(path, sync) => {
+                let when = match sync {
+                    DataSync::EverySecond => "every second",
+                    DataSync::Always => "before every answer",
+                };
+                let path = path.display();
+                write!(
+                    text,
+                    "\nThe store is in {path}, forced onto the disk {when}."
+                )
+            }
+            Kept::Redis(url) => write!(text, "\nThe store is the Redis at {url}."),
         };
         text + "\nThe credentials are public: for development only. Ctrl-C ends it."
     }

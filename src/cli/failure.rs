@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use hookstash_shared::config::ConfigError;
 
-use crate::app::AppError;
+use crate::app::{AppError, OpenError};
 use crate::lifecycle::RunError;
 
 /// The command failed.
-const FAILED: u8 = 1;
+pub(super) const FAILED: u8 = 1;
 /// The command line or a setting is wrong; also clap's own code.
 const USAGE: u8 = 2;
 /// What was named does not exist.
@@ -105,8 +105,9 @@ impl From<ConfigError> for Failure {
             ConfigError::Missing {
                 name: "HOOKSTASH_REDIS_URL",
             } => failure.advise(
-                "Set it or give --redis-url, such as redis://localhost:6379. Without a Redis, try \
-                 `hookstash dev`.",
+                "Set it or give --redis-url, such as redis://localhost:6379. Without a Redis, \
+                 `hookstash serve --data-dir DIRECTORY` keeps everything on this machine, and \
+                 `hookstash dev` needs nothing at all.",
             ),
             ConfigError::Unknown { .. } => failure
                 .advise("Correct the name or unset it; `hookstash serve --help` lists them all."),
@@ -121,6 +122,7 @@ impl From<AppError> for Failure {
             AppError::Config(error) => error.into(),
             AppError::Http(error) => Self::failed("make the HTTP client").because(&error),
             AppError::Hooks(error) => Self::failed(error.to_string()),
+            AppError::Seal(error) => Self::failed("use HOOKSTASH_SECRET_KEY").because(&error),
             AppError::Embedded(error) => Self::failed("start the embedded store").because(&error),
         }
     }
@@ -131,6 +133,13 @@ impl From<RunError> for Failure {
         match error {
             RunError::Config(error) => error.into(),
             RunError::Listen(error) => Self::failed(error.to_string()),
+            RunError::Open(OpenError::Keys(error)) => {
+                let failure = Self::usage("use the stored signing keys").because(&error);
+                failure.advise(
+                    "To do without them, delete the field `keys` of the hash `hs:meta`: receivers \
+                     then need the keys of the environment.",
+                )
+            }
             RunError::Open(error) => Self::failed("open the store").because(&error),
             RunError::Worker(error) => Self::failed("start the worker").because(&error),
         }

@@ -1,16 +1,26 @@
 //! The command line: one file for each command.
 
 mod api;
+mod bench;
 mod credentials;
 mod demo;
 mod dev;
 mod dlq;
+mod doctor;
+mod events;
 mod failure;
+mod input;
+mod keys;
+mod messages;
 mod out;
 mod paint;
+mod publish;
+mod remote;
 mod serve;
 mod setting_flags;
+mod table;
 mod transport;
+mod verify;
 mod worker;
 
 use std::process::ExitCode;
@@ -37,6 +47,7 @@ use failure::Failure;
 New here?        hookstash demo
 On your machine: hookstash dev
 In production:   hookstash serve
+What is wrong?   hookstash doctor
 
 Exit codes: 0 done, 1 failed, 2 wrong command line or setting, 3 not found, 4 stopped while
 deliveries ran (their messages were handed back and are delivered again).")]
@@ -52,7 +63,14 @@ enum Command {
     Serve(Box<serve::Serve>),
     Api(Box<api::Api>),
     Worker(Box<worker::Worker>),
+    Publish(publish::Publish),
+    Messages(messages::Messages),
+    Events(events::Events),
     Dlq(dlq::Dlq),
+    Keys(keys::Keys),
+    Verify(verify::Verify),
+    Doctor(Box<doctor::Doctor>),
+    Bench(bench::Bench),
 }
 
 /// Runs the command of this process's command line.
@@ -67,7 +85,14 @@ pub fn main() -> ExitCode {
                 Command::Serve(serve) => serve.run(environment).await,
                 Command::Api(api) => api.run(environment).await,
                 Command::Worker(worker) => worker.run(environment).await,
+                Command::Publish(publish) => publish.run(&*environment).await,
+                Command::Messages(messages) => messages.run(&*environment).await,
+                Command::Events(events) => events.run(&*environment).await,
                 Command::Dlq(dlq) => dlq.run(&*environment).await,
+                Command::Keys(keys) => keys.run(&*environment).await,
+                Command::Verify(verify) => verify.run(&*environment).await,
+                Command::Doctor(doctor) => doctor.run(&*environment).await,
+                Command::Bench(bench) => bench.run(environment).await,
             }
         });
         // What still runs has been given its time.
@@ -105,7 +130,9 @@ async fn run(
         return Ok(ExitCode::SUCCESS);
     };
     announce(running.address());
-    Ok(match running.until_ended().await {
+    let ended = running.until_ended().await;
+    app.close().await;
+    Ok(match ended {
         Ended::Finished => ExitCode::SUCCESS,
         Ended::Cut => failure::CUT.into(),
     })

@@ -1,4 +1,4 @@
-//! `hookstash serve`: front door and worker in one process, on Redis.
+//! `hookstash serve`: front door and worker in one process, on Redis or in a directory.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,10 +19,13 @@ use crate::lifecycle::{Patience, Plan, Role};
 const LISTEN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Accept and deliver messages, on Redis (production)
+/// Accept and deliver messages, on Redis or in a directory (production)
 ///
 /// The HTTP front door and a worker in one process. Start as many as you like on one Redis; or
 /// scale the two apart with `hookstash api` and `hookstash worker`.
+///
+/// On a single machine --data-dir takes the place of a Redis: one process keeps everything in that
+/// directory, in Redis's own format, so that a Redis can take it over later.
 ///
 /// It starts before its Redis does, and is ready (`/readyz`) once that answers. The first SIGTERM
 /// or Ctrl-C drains: no request is accepted, running deliveries get --drain. A second one ends it
@@ -31,6 +34,9 @@ const LISTEN: std::net::SocketAddr =
 #[command(after_long_help = after_help("\
 Examples:
   QSTASH_TOKEN=... hookstash serve --redis-url redis://localhost:6379
+
+  # One machine, no Redis:
+  QSTASH_TOKEN=... hookstash serve --data-dir /var/lib/hookstash
 
   # Signed deliveries, through TLS, more at once, logs for a collector:
   export REDIS_URL=rediss://user:password@redis.internal:6380
@@ -50,7 +56,8 @@ impl Serve {
     }
 }
 
-/// Runs `role` as a server does: on Redis, and with a token where there is a front door.
+/// Runs `role` as a server does: on Redis or in a directory, and with a token where there is a
+/// front door.
 pub(super) async fn run(
     flags: &SettingFlags,
     environment: Arc<dyn Environment>,
@@ -92,9 +99,17 @@ fn require(settings: &Settings, role: Role) -> Result<(), ConfigError> {
             });
         }
     }
-    match settings.redis_url {
-        Some(_) => Ok(()),
-        None => Err(ConfigError::Missing {
+    let has_directory = settings.data_dir.is_some();
+    match (role, &settings.redis_url) {
+        (_, Some(_)) => Ok(()),
+        (Role::Both, None) if has_directory => Ok(()),
+        (Role::Api | Role::Worker, None) if has_directory => Err(ConfigError::Value {
+            name: names::DATA_DIR.name().to_owned(),
+            reason: "holds the store of one process, so it is for `serve` and `dev`; `api` and \
+                     `worker` share a Redis (--redis-url)"
+                .to_owned(),
+        }),
+        (_, None) => Err(ConfigError::Missing {
             name: names::REDIS_URL.name(),
         }),
     }

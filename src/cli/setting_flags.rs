@@ -83,6 +83,7 @@ fn flag(setting: &Setting) -> Option<Arg> {
 fn is_usual(setting: &Setting) -> bool {
     let usual = [
         "HOOKSTASH_REDIS_URL",
+        "HOOKSTASH_DATA_DIR",
         "HOOKSTASH_LISTEN",
         "HOOKSTASH_SLOTS",
         "HOOKSTASH_LOG",

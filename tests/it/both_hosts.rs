@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hookstash_shared::clock::{Clock, ManualClock};
-use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::embedded::{Contents, EmbeddedHost};
 use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
 use hookstash_shared::store::redis_host::{RedisHost, RedisOptions, RedisUrl};
 use hookstash_shared::store::script::Script;
@@ -115,21 +115,43 @@ impl BothHosts {
     }
 
     fn view_of_redis(&self) -> View {
-        View::read(&Blocking(self.redis.clone(), self.runtime.clone()), PREFIX)
+        let keys = names(self.on_redis(vec![words(&["SCAN", "0", "COUNT", "1000000"])]));
+        let types = self.on_redis(keys.iter().map(|key| words(&["TYPE", key])).collect());
+        let asked = keys.iter().zip(&types).map(|(key, kind)| match kind {
+            Ok(Reply::Status(kind)) if kind == "list" => words(&["LRANGE", key, "0", "-1"]),
+            Ok(Reply::Status(kind)) if kind == "hash" => words(&["HGETALL", key]),
+            Ok(Reply::Status(kind)) if kind == "zset" => {
+                words(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
+            }
+            _ => words(&["EXISTS", key]),
+        });
+        let values = self.on_redis(asked.collect());
+        let read = keys.iter().zip(types).zip(values);
+        let read = read
+            .map(|((key, kind), value)| (Bytes::from(key.clone()), contents(kind, texts(value))));
+        View::of(read, PREFIX)
     }
 }
 
-/// Redis behind calls that are ready when they return.
-struct Blocking(Arc<RedisHost>, Arc<Runtime>);
-
-impl Host for Blocking {
-    fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Vec<StepResult>> {
-        let results = self.1.block_on(self.0.run(steps));
-        async move { results }.boxed()
-    }
-
-    fn wait(&self, key: Bytes, timeout: Duration) -> BoxFuture<'_, Result<bool, HostError>> {
-        self.0.wait(key, timeout)
+/// What a key holds, from its type and its elements. Of a string only that it is there is looked at.
+fn contents(kind: StepResult, elements: Vec<String>) -> Contents {
+    let bytes = |text: &String| Bytes::from(text.clone());
+    let pairs = elements.chunks_exact(2);
+    match kind {
+        Ok(Reply::Status(kind)) if kind == "list" => {
+            Contents::List(elements.iter().map(bytes).collect())
+        }
+        Ok(Reply::Status(kind)) if kind == "hash" => Contents::Hash(
+            pairs
+                .map(|pair| (bytes(&pair[0]), bytes(&pair[1])))
+                .collect(),
+        ),
+        Ok(Reply::Status(kind)) if kind == "zset" => Contents::SortedSet(
+            pairs
+                .map(|pair| (bytes(&pair[0]), pair[1].clone()))
+                .collect(),
+        ),
+        _ => Contents::Text(Bytes::new()),
     }
 }
 
@@ -159,9 +181,21 @@ fn words(words: &[&str]) -> Step {
 
 fn names(replies: Vec<StepResult>) -> Vec<String> {
     match replies.into_iter().next() {
-        Some(Ok(Reply::Array(mut page))) => crate::sim::view::texts(page.remove(1)),
+        Some(Ok(Reply::Array(mut page))) => texts(Ok(page.remove(1))),
         other => panic!("a scan answers a page, not {other:?}"),
     }
+}
+
+/// The elements of an array, as text.
+fn texts(reply: StepResult) -> Vec<String> {
+    let Ok(Reply::Array(items)) = reply else {
+        return Vec::new();
+    };
+    let text = |item| match item {
+        Reply::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => None,
+    };
+    items.into_iter().filter_map(text).collect()
 }
 
 /// TIME differs, and so does the order of what has none; the whole store is compared besides.

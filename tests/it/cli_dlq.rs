@@ -149,6 +149,33 @@ async fn dead_letters_are_redriven_and_deleted() {
 }
 
 #[tokio::test]
+async fn dead_letters_are_listed_and_redriven_by_filter() {
+    let scene = Scene::with_dead(&["1", "2"]).await;
+    let url = scene.receiver.url("/hook");
+    for (args, count) in [
+        (vec!["list", "--status", "500"], 3),
+        (vec!["list", "--status", "404"], 1),
+        (vec!["list", "--to", &url, "--since", "1h"], 3),
+        (vec!["list", "--label", "none"], 1),
+    ] {
+        let listed = scene.dlq(&args).await;
+        assert_eq!(
+            listed.stdout.lines().count(),
+            count,
+            "{args:?}: {}",
+            listed.stdout
+        );
+    }
+    let none = scene.dlq(&["redrive", "--all", "--status", "404"]).await;
+    assert_eq!(none.code, 0, "{}", none.stderr);
+    assert_eq!(scene.program.dead().await.len(), 2);
+    let all = scene
+        .dlq(&["redrive", "--all", "--status", "404", "--status", "500"])
+        .await;
+    assert_eq!(all.stdout.lines().count(), 2, "{}", all.stdout);
+}
+
+#[tokio::test]
 async fn exit_codes_tell_failures_apart() {
     let scene = Scene::with_dead(&["1"]).await;
     let dead = scene.program.dead().await.remove(0);
@@ -162,6 +189,8 @@ async fn exit_codes_tell_failures_apart() {
         (vec!["show"], 2),
         (vec!["redrive"], 2),
         (vec!["redrive", "--all", &dead], 2),
+        (vec!["redrive", &dead, "--label", "x"], 2),
+        (vec!["list", "--since", "yesterday"], 2),
         (vec!["list", "--url", "redis://h"], 2),
         (vec!["list", "--url", "http://127.0.0.1:9"], 1),
     ] {

@@ -1,5 +1,9 @@
 //! What stands in an allow-listed variable reaches the receiver, and nothing else.
 
+use std::time::Duration;
+
+use hookstash_shared::signing::SigningKeys;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::cli_secrets::{contains, everything_in};
@@ -47,6 +51,10 @@ fn failing_receiver() -> Receiver {
         "/redirect" => Answer::status(302).header("Location", "/elsewhere"),
         "/control" => Answer::ok().body("{\"decision\":7}"),
         "/close" => Answer::close(),
+        "/observed" => {
+            let headers = "X-A: b\r\n".repeat(100);
+            Answer::stream("HTTP/1.1 200 OK\r\n", headers, Duration::from_millis(1))
+        }
         _ => Answer::status(500).body("no"),
     })
 }
@@ -113,7 +121,14 @@ async fn secrets_in_header_templates_are_neither_stored_nor_shown_in_either_mode
                 secrets_in_header_templates_are_neither_stored_nor_shown_in_either_mode";
     let actor = hook_actor::start(name, &redis.url(), &hooks(&receiver).to_string(), &env);
     actor.wait_for_line(hook_actor::FIRED, SOON).await;
-    let server_env = [("HOOK_TOKEN", CANARY), ("HOOKSTASH_LOG", "trace")];
+    let keys = SigningKeys::development();
+    let server_env = [
+        ("HOOK_TOKEN", CANARY),
+        ("HOOKSTASH_LOG", "trace"),
+        // Without keys a critical message is not sent.
+        ("QSTASH_CURRENT_SIGNING_KEY", keys.current().expose_secret()),
+        ("QSTASH_NEXT_SIGNING_KEY", keys.next().expose_secret()),
+    ];
     let program = Program::serve(&redis, &server_env).await;
     let dead = program.wait_for_dead(2).await;
     check_received(&receiver);

@@ -11,10 +11,13 @@
 )]
 
 mod api_bodies;
+mod api_bulk;
 mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
+mod api_events;
+mod api_filters;
 mod api_headers;
 mod api_health;
 mod api_messages;
@@ -22,17 +25,31 @@ mod api_outages;
 mod api_publish;
 mod api_refusals;
 mod both_hosts;
+mod cli_bench;
 mod cli_dlq;
+mod cli_doctor;
 mod cli_end;
+mod cli_remote;
 mod cli_secrets;
 mod cli_start;
+mod data_dir;
+mod dead_letter_pages;
+mod deploy;
 mod differential;
 mod equipment;
 mod example_agent;
 mod hooks_queue;
 mod hooks_secrets;
+mod key_ring;
+mod outages_cluster;
+mod outages_cuts;
+mod outages_disturbed;
+mod outages_failover;
+mod outages_restart;
 mod promises_durable;
 mod promises_full;
+mod promises_replicas;
+mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
 mod seam_arbitration;
@@ -41,6 +58,7 @@ mod support;
 mod worker_delivery;
 mod worker_ending;
 mod worker_healing;
+mod worker_hosts;
 mod worker_load;
 
 #[expect(

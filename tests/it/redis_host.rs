@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::proxy::Proxy;
 use crate::support::redis::{self as server, RedisServer, percent_encoded};
-use crate::support::redis_groups::{RedisCluster, RedisSentinel};
+use crate::support::redis_groups::{RedisCluster, RedisSentinel, replica_of, wait_for_copy};
 
 /// Time in which everything must have healed.
 const HEAL: Duration = Duration::from_secs(5);
@@ -789,23 +789,14 @@ fn make_certificate(dir: &Path) -> Vec<u8> {
 #[tokio::test]
 async fn a_sentinels_new_master_is_found_after_the_old_one_dies() {
     let mut old = RedisServer::start();
-    let new = RedisServer::start_with(server::RedisOptions {
-        extra: vec![
-            "--replicaof".to_owned(),
-            "127.0.0.1".to_owned(),
-            old.port().to_string(),
-            "--repl-diskless-sync-delay".to_owned(),
-            "0".to_owned(),
-        ],
-        ..server::RedisOptions::default()
-    });
+    let new = replica_of(old.port());
     let sentinel = RedisSentinel::start("main", old.port());
     let host = connect(&sentinel.url()).await;
     assert_eq!(
         host.run(vec![script(&PUSH, "{0}l", "a")]).await,
         vec![int(1)]
     );
-    sentinel.wait_for_replica();
+    sentinel.wait_for_replicas(1);
     wait_for_copy(&old).await;
     old.kill9();
     let start = Instant::now();
@@ -825,28 +816,6 @@ async fn a_sentinels_new_master_is_found_after_the_old_one_dies() {
         panic!("an unknown master was found");
     };
     assert!(error.to_string().contains("other"), "{error}");
-}
-
-/// Waits until a replica has everything that was written so far.
-async fn wait_for_copy(master: &RedisServer) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let info: String = master.cli(&["INFO", "replication"]);
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.split_once(name));
-            line.map(|(_, rest)| {
-                rest.split([',', '\r'])
-                    .next()
-                    .unwrap_or_default()
-                    .to_owned()
-            })
-        };
-        if info.contains("state=online") && field("offset=") == field("master_repl_offset:") {
-            return;
-        }
-        assert!(Instant::now() < deadline, "no copy: {info}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test]

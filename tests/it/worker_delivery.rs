@@ -433,3 +433,24 @@ async fn a_flow_control_key_bounds_calls_at_one_time_and_per_period() {
         }
     }
 }
+
+#[tokio::test]
+async fn r19_a_destination_that_failed_often_is_called_as_soon_as_ever() {
+    const FAILURES: usize = 20;
+    for stage in Stage::both() {
+        let bad = vec![Answer::status(500); FAILURES];
+        let receiver = Receiver::answering([bad, vec![Answer::ok()]].concat());
+        let _worker = stage.work();
+        for _ in 0..FAILURES {
+            let id = stage
+                .publish(message(&receiver.url("/r19")).retries(0))
+                .await;
+            stage.wait_for_death(&id).await;
+        }
+        let id = stage
+            .publish(message(&receiver.url("/r19")).retries(0))
+            .await;
+        stage.wait_for_state(&id, State::Delivered).await;
+        assert_eq!(receiver.count(), FAILURES + 1, "{}", stage.name());
+    }
+}

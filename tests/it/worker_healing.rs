@@ -244,48 +244,6 @@ async fn redis_killed_and_restarted_during_deliveries_loses_nothing() {
 }
 
 #[tokio::test]
-async fn f01_redis_that_comes_back_empty_is_used_again() {
-    let stage = Stage::on_server(RedisServer::start(), LEASE, 1);
-    let mut stage = stage;
-    let receiver = Receiver::start();
-    let worker = stage.work();
-    let before = stage.publish(message(&receiver.url("/before"))).await;
-    stage.wait_for_state(&before, State::Delivered).await;
-    stage.redis.as_mut().unwrap().restart();
-    let after = stage.publish(message(&receiver.url("/after"))).await;
-    receiver.wait_for(2, Duration::from_secs(8)).await;
-    stage.wait_for_state(&after, State::Delivered).await;
-    assert!(worker.is_healthy());
-}
-
-#[tokio::test]
-async fn f02_waits_that_are_cut_or_unblocked_and_scripts_that_are_flushed_stop_nothing() {
-    let stage = Stage::redis(LEASE);
-    let server = stage.redis.as_ref().unwrap();
-    let receiver = Receiver::start();
-    let _worker = stage.work();
-    for round in 0..6 {
-        match round % 3 {
-            0 => drop(server.try_cli::<()>(&["SCRIPT", "FLUSH"])),
-            1 => drop(server.try_cli::<i64>(&["CLIENT", "KILL", "TYPE", "normal"])),
-            _ => {
-                let clients: String = server.cli(&["CLIENT", "LIST"]);
-                let waiting = clients.lines().filter(|line| line.contains("cmd=blpop"));
-                for line in waiting {
-                    let id = line.split(' ').next().unwrap().trim_start_matches("id=");
-                    drop(server.try_cli::<i64>(&["CLIENT", "UNBLOCK", id, "ERROR"]));
-                }
-            }
-        }
-        stage.publish(message(&receiver.url("/f02"))).await;
-        receiver.wait_for(round + 1, Duration::from_secs(5)).await;
-    }
-    receiver
-        .expect_no_more_than(6, Duration::from_millis(200))
-        .await;
-}
-
-#[tokio::test]
 async fn f15_a_store_that_loses_replies_and_forgets_scripts_ends_with_every_message_delivered() {
     const COUNT: usize = 200;
     let mut stage = Stage::embedded(LEASE);

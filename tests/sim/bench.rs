@@ -102,7 +102,7 @@ impl Bench {
     }
 
     pub fn broken(&self) -> Vec<String> {
-        laws::broken(&View::read(&*self.host, PREFIX))
+        laws::broken(&View::read(&self.host, PREFIX))
     }
 
     /// Leases and delivers until nothing is left; the ids that were delivered.

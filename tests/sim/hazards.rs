@@ -122,7 +122,7 @@ fn a_lane_the_auditor_woke_stands_in_the_ring_once() {
     let head = publish(&bench, &message(&bench, flow()));
     publish(&bench, &message(&bench, flow()));
     exchange(&[], 5);
-    let view = View::read(&*bench.host, PREFIX);
+    let view = View::read(&bench.host, PREFIX);
     assert_eq!(view.field("st", "f:k"), Some("H"));
     let Accepted::Message(head) = head else {
         panic!("no duplicate")
@@ -264,7 +264,7 @@ fn records_of_a_large_deleted_queue_do_not_pile_up() {
         calls += 1;
     }
     assert!(calls < 100, "{calls} calls");
-    assert!(View::read(&*bench.host, PREFIX).records.is_empty());
+    assert!(View::read(&bench.host, PREFIX).records.is_empty());
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_group_is_accepted_whole_and_its_body_goes_with_its_last_member() {
     bench.exchange(&settled, 0);
     bench.clock.advance(Duration::from_secs(61));
     bench.exchange(&[], 0);
-    assert!(View::read(&*bench.host, PREFIX).bodies.is_empty());
+    assert!(View::read(&bench.host, PREFIX).bodies.is_empty());
 }
 
 #[test]

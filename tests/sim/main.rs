@@ -12,6 +12,7 @@ mod laws;
 mod observer;
 mod repairs;
 mod view;
+mod worker;
 mod world;
 
 use world::World;
@@ -66,21 +67,26 @@ fn the_laws_hold_on_every_seed() {
         .map(|half| half.join().expect("a simulation does not panic"))
         .collect();
     if let Some((seed, (broken, trace))) = halves.into_iter().flatten().next() {
-        if let Some(part) = word("SIM_GREP") {
-            trace
-                .iter()
-                .filter(|line| line.contains(&part))
-                .for_each(|line| println!("{line}"));
-        }
-        let shown = trace.len().saturating_sub(TRACE_SHOWN);
-        panic!(
-            "seed {seed} breaks after {} operations:\n  {}\nlast operations:\n  {}\nreplay with: \
-             SIM_SEED={seed} cargo test --test sim",
-            trace.len(),
-            broken.join("\n  "),
-            trace[shown..].join("\n  ")
-        );
+        fail(&seed.to_string(), &broken, &trace);
     }
+}
+
+/// Fails with what broke in `run` and the end of its trace.
+fn fail(run: &str, broken: &[String], trace: &[String]) -> ! {
+    if let Some(part) = word("SIM_GREP") {
+        trace
+            .iter()
+            .filter(|line| line.contains(&part))
+            .for_each(|line| println!("{line}"));
+    }
+    let shown = trace.len().saturating_sub(TRACE_SHOWN);
+    panic!(
+        "{run} breaks after {} operations:\n  {}\nlast operations:\n  {}\nreplay a seed with: \
+         SIM_SEED=n cargo test --test sim",
+        trace.len(),
+        broken.join("\n  "),
+        trace[shown..].join("\n  ")
+    );
 }
 
 #[test]

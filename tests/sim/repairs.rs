@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookstash_shared::message::{Lane, MessageId, Shard, When};
-use hookstash_shared::store::LaneChange;
+use hookstash_shared::store::{DeathRange, LaneChange};
 
 use super::bench::{Bench, host_lane, queue, success};
 use super::view::block_on;
@@ -86,12 +86,9 @@ fn f15_a_record_that_cannot_be_read_becomes_a_dead_letter_and_blocks_nobody() {
     assert_eq!(bench.exchange(&[], 5).counters.unreadable, 1);
     assert!(bench.audit() > 0);
     assert_eq!(bench.deliver_all(), [good]);
-    let page = block_on(bench.store.dead_letters(None, 10)).expect("a page");
+    let page = block_on(bench.store.deaths(&DeathRange::default(), 10)).expect("a page");
     assert_eq!(
-        page.letters
-            .iter()
-            .map(|letter| letter.id)
-            .collect::<Vec<_>>(),
+        page.found.iter().map(|death| death.id).collect::<Vec<_>>(),
         [bad]
     );
 }

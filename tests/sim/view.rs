@@ -1,9 +1,10 @@
-//! One shard as plain maps, read back through the host's own commands.
+//! One shard as plain maps, read from what the embedded host holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::FutureExt;
+use hookstash_shared::store::embedded::{Contents, DumpedKey, EmbeddedHost};
 use hookstash_shared::store::host::{Host, Reply, Step};
 
 /// A record, as the scripts pack it.
@@ -54,24 +55,8 @@ pub fn run(host: &dyn Host, words: &[&str]) -> Reply {
     replies.remove(0).expect("a plain command succeeds")
 }
 
-pub fn texts(reply: Reply) -> Vec<String> {
-    let Reply::Array(items) = reply else {
-        return Vec::new();
-    };
-    items
-        .into_iter()
-        .filter_map(|item| match item {
-            Reply::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            _ => None,
-        })
-        .collect()
-}
-
-fn pairs(reply: Reply) -> BTreeMap<String, String> {
-    texts(reply)
-        .chunks(2)
-        .map(|pair| (pair[0].clone(), pair[1].clone()))
-        .collect()
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn record(packed: &str) -> Rec {
@@ -94,41 +79,61 @@ fn record(packed: &str) -> Rec {
 
 impl View {
     /// Reads the shard whose keys start with `prefix` (`hs:{0}:`).
-    pub fn read(host: &dyn Host, prefix: &str) -> Self {
+    pub fn read(host: &EmbeddedHost, prefix: &str) -> Self {
+        let dump = host.dump().into_iter();
+        Self::of(
+            dump.map(|(key, DumpedKey { contents, .. })| (key, contents)),
+            prefix,
+        )
+    }
+
+    /// The same from all keys of any host.
+    pub fn of(keys: impl Iterator<Item = (Bytes, Contents)>, prefix: &str) -> Self {
         let mut view = Self::default();
-        let Reply::Array(mut scan) = run(host, &["SCAN", "0", "COUNT", "1000000"]) else {
-            panic!("SCAN answers an array")
-        };
-        for key in texts(scan.remove(1)) {
+        for (key, contents) in keys {
+            let key = text(&key);
             let Some(name) = key.strip_prefix(prefix) else {
                 continue;
             };
-            if let Some(zset) = ZSETS.iter().find(|zset| **zset == name) {
-                let entries = pairs(run(host, &["ZRANGE", &key, "0", "-1", "WITHSCORES"]));
-                let scores = entries
-                    .into_iter()
-                    .map(|(member, score)| (member, score.parse().expect("integer scores")))
-                    .collect();
-                view.scores.insert(zset, scores);
-            } else if let Some(hash) = HASHES.iter().find(|hash| **hash == name) {
-                view.hashes
-                    .insert(hash, pairs(run(host, &["HGETALL", &key])));
-            } else if name == "m" {
-                let packed = pairs(run(host, &["HGETALL", &key]));
-                view.records = packed.into_iter().map(|(id, p)| (id, record(&p))).collect();
-            } else if name == "w" {
-                view.tokens = texts(run(host, &["LRANGE", &key, "0", "-1"])).len();
-            } else if let Some(id) = name.strip_prefix("b:") {
-                view.bodies.insert(id.to_owned());
-            } else if let Some(id) = name.strip_prefix("r:") {
-                view.responses.insert(id.to_owned());
-            } else if ["ln:", "hw:", "tl:"].iter().any(|p| name.starts_with(p))
-                || ["run", "done", "gone", "trash"].contains(&name)
-            {
-                view.lists.insert(
-                    name.to_owned(),
-                    texts(run(host, &["LRANGE", &key, "0", "-1"])),
-                );
+            match contents {
+                Contents::SortedSet(entries) => {
+                    if let Some(zset) = ZSETS.iter().find(|zset| **zset == name) {
+                        let scores = entries.into_iter().map(|(member, score)| {
+                            (text(&member), score.parse().expect("integer scores"))
+                        });
+                        view.scores.insert(zset, scores.collect());
+                    }
+                }
+                Contents::Hash(fields) if name == "m" => {
+                    let records = fields.iter().map(|(id, packed)| {
+                        let packed = std::str::from_utf8(packed).expect("text");
+                        (text(id), record(packed))
+                    });
+                    view.records = records.collect();
+                }
+                Contents::Hash(fields) => {
+                    if let Some(hash) = HASHES.iter().find(|hash| **hash == name) {
+                        let fields = fields.iter().map(|(name, value)| (text(name), text(value)));
+                        view.hashes.insert(hash, fields.collect());
+                    }
+                }
+                Contents::List(items) if name == "w" => view.tokens = items.len(),
+                Contents::List(items) => {
+                    let is_read = ["ln:", "hw:", "tl:"].iter().any(|p| name.starts_with(p))
+                        || ["run", "done", "gone", "trash"].contains(&name);
+                    if is_read {
+                        let items = items.iter().map(text).collect();
+                        view.lists.insert(name.to_owned(), items);
+                    }
+                }
+                Contents::Text(_) => {
+                    if let Some(id) = name.strip_prefix("b:") {
+                        view.bodies.insert(id.to_owned());
+                    } else if let Some(id) = name.strip_prefix("r:") {
+                        view.responses.insert(id.to_owned());
+                    }
+                }
+                Contents::Set(_) | Contents::Stream(..) => {}
             }
         }
         view

@@ -18,8 +18,9 @@ use tokio::time::Instant;
 
 use crate::contact::{Contact, gap_max};
 use crate::patience::Patience;
+use crate::phase::Phase;
 use crate::waiter::Waiter;
-use crate::worker::{Desk, Phase, Worker};
+use crate::worker::{Desk, Worker};
 
 /// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
 const UNANSWERED_PER_SLOT: usize = 2;
@@ -51,8 +52,8 @@ impl Claimer {
         Some(Self {
             bell: Arc::clone(&worker.desk(shard)?.outbox.bell),
             contact: Contact::new(worker.store.lease()),
-            waiter: Waiter::new(worker.store.clone(), shard),
-            patience: Patience::new(),
+            waiter: Waiter::new(worker.store.clone(), shard, worker.patience()),
+            patience: worker.patience(),
             batch: Vec::new(),
             is_due: true,
             has_more: false,
@@ -87,10 +88,9 @@ impl Claimer {
     /// Waits for a reason to exchange; `false` when the worker is closed.
     async fn has_reason(&mut self) -> bool {
         let worker = Arc::clone(&self.worker);
-        let mut phases = worker.phase.subscribe();
         loop {
             self.fill();
-            let phase = *phases.borrow_and_update();
+            let phase = worker.phase();
             let is_running = phase == Phase::Running;
             if phase == Phase::Closed {
                 return false;
@@ -104,9 +104,12 @@ impl Claimer {
             if is_running && !is_free {
                 worker.slots.tell_when_free(&self.bell);
             }
+            // In order, so that a simulated run can be repeated; none can keep the others waiting,
+            // because each ends the wait that the next one begins anew.
             tokio::select! {
+                biased;
                 () = self.bell.notified() => {}
-                _ = phases.changed() => {}
+                () = worker.phases.left(phase) => {}
                 () = tokio::time::sleep_until(self.look_at), if is_running => self.is_due = true,
                 token = self.waiter.token(can_lease) => self.took_token(token).await,
             }
@@ -124,9 +127,11 @@ impl Claimer {
                 }
             }
             Ok(false) => {}
-            // The waiter paces itself; whether the store serves is for an exchange to say.
+            // The waiter paces itself; whether the store serves is for an exchange to say. The
+            // connection broke or led elsewhere: it may be another store that comes back.
             Err(error) => {
                 tracing::debug!(shard = %self.shard, %error, "waiting failed");
+                self.is_agreed = false;
                 self.is_due = true;
             }
         }

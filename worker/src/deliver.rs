@@ -9,13 +9,14 @@ use apalis_core::task::Task;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hookstash_shared::error_class::ErrorClass;
-use hookstash_shared::http::{HttpClient, Request, Trust};
+use hookstash_shared::http::{Request, Trust};
 use hookstash_shared::message::EnvelopeHeader;
 use hookstash_shared::store::LOST_MAX;
 use http::HeaderMap;
 use tower::Service;
 
 use crate::attempt::Attempt;
+use crate::call::Call;
 use crate::in_flight::Interrupt;
 use crate::job::{Job, Message};
 use crate::request::{AttemptOf, Refused, headers};
@@ -32,15 +33,15 @@ pub(crate) enum Ended {
     Attempted(Box<Attempt>),
 }
 
-/// Makes attempts with one HTTP client.
+/// Makes attempts with the HTTP client of one delivery thread.
 #[derive(Clone)]
 pub(crate) struct Deliver {
-    http: HttpClient,
+    http: Arc<dyn Call>,
     worker: Arc<Worker>,
 }
 
 impl Deliver {
-    pub(crate) fn new(http: HttpClient, worker: Arc<Worker>) -> Self {
+    pub(crate) fn new(http: Arc<dyn Call>, worker: Arc<Worker>) -> Self {
         Self { http, worker }
     }
 
@@ -81,7 +82,7 @@ impl Deliver {
             response_keep_bytes: self.worker.settings.response_keep_bytes,
             trust: Trust::Policy,
         };
-        let result = self.http.send(request).await;
+        let result = self.http.call(request).await;
         Attempt::called(header, result, judging())
     }
 

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::claimer::Claimer;
 use crate::fairness::fair;
 use crate::intake::take_in;
+use crate::phase::Phase;
 use crate::slots::Reserved;
-use crate::worker::Phase;
 
 /// Most bytes of envelopes and bodies that one exchange may lease.
 const LEASE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -131,7 +131,7 @@ impl Claimer {
         if !leases.is_empty() {
             room.keep(leases.len());
             let worker = Arc::clone(&self.worker);
-            tokio::spawn(take_in(worker, self.shard, leases, room, asked_at));
+            tokio::task::spawn_local(take_in(worker, self.shard, leases, room, asked_at));
         }
     }
 
@@ -152,8 +152,9 @@ impl Claimer {
         let (shard, pause_ms) = (self.shard, pause.as_millis());
         tracing::warn!(%shard, what, %error, pause_ms, "the store does not serve; going on later");
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause) => {}
-            () = self.worker.reached(Phase::Closed) => {}
+            () = self.worker.phases.reached(Phase::Closed) => {}
         }
         self.is_due = true;
     }

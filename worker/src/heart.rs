@@ -7,7 +7,8 @@ use std::time::Duration;
 use hookstash_shared::message::Shard;
 use tokio::time::MissedTickBehavior;
 
-use crate::worker::{Phase, Worker};
+use crate::phase::Phase;
+use crate::worker::Worker;
 
 /// A worker counts as live for so many beats after its last one.
 const LIFE_BEATS: u32 = 3;
@@ -19,8 +20,9 @@ pub(crate) async fn beat(worker: Arc<Worker>, shard: Shard) {
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            biased;
             _ = beats.tick() => beat_once(&worker, shard).await,
-            () = worker.reached(Phase::Closed) => break,
+            () = worker.phases.reached(Phase::Closed) => break,
         }
     }
     let (name, life) = (&worker.name, life(&worker));

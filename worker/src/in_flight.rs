@@ -1,6 +1,6 @@
 //! The leases this process holds, from dispatch to settlement.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ pub(crate) struct InFlight {
     lease: Duration,
     /// A call starts only while its lease is younger than this: the next renewal comes in time.
     start_within: Duration,
-    entries: Mutex<HashMap<MessageId, Entry>>,
+    /// Ordered, so that what is renewed and released is in the same order in every run.
+    entries: Mutex<BTreeMap<MessageId, Entry>>,
 }
 
 #[derive(Debug)]
@@ -176,11 +177,11 @@ impl InFlight {
 
     fn take(&self, mut is_taken: impl FnMut(&MessageId, &Entry) -> bool) -> Vec<Held> {
         let mut entries = self.lock();
-        let taken = entries.extract_if(|id, entry| is_taken(id, entry));
+        let taken = entries.extract_if(.., |id, entry| is_taken(id, entry));
         taken.map(|(id, entry)| entry.held(id)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MessageId, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

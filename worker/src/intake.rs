@@ -7,9 +7,9 @@ use hookstash_shared::message::Shard;
 use hookstash_shared::store::{Held, Lease};
 
 use crate::job::Stored;
-use crate::patience::Patience;
+use crate::phase::Phase;
 use crate::slots::Reserved;
-use crate::worker::{Phase, Worker};
+use crate::worker::Worker;
 
 /// How often the envelopes are asked for; with the pauses between, far less than a lease time.
 const TRIES_MAX: usize = 4;
@@ -48,7 +48,7 @@ pub(crate) async fn take_in(
 }
 
 async fn envelopes(worker: &Worker, shard: Shard, leases: &[Lease]) -> Option<Vec<Stored>> {
-    let mut patience = Patience::new();
+    let mut patience = worker.patience();
     for _ in 0..TRIES_MAX {
         match worker.store.envelopes(shard, leases).await {
             Ok(found) => {

@@ -14,7 +14,9 @@
 
 mod attempt;
 mod backend;
+mod call;
 mod claimer;
+mod crew;
 mod deliver;
 mod dispatch;
 mod exchange;
@@ -24,6 +26,7 @@ mod intake;
 mod job;
 mod outbox;
 mod patience;
+mod phase;
 mod report;
 mod request;
 mod running;
@@ -38,7 +41,9 @@ mod worker;
 
 pub mod contact;
 pub mod fairness;
+pub mod inline;
 
+pub use call::Call;
 pub use report::{AttemptReport, Observer};
-pub use running::{BuildHttpClient, Drained, RunningWorker, StartError, WorkerParts, start};
-pub use settings::WorkerSettings;
+pub use running::{BuildHttpClient, Drained, Load, RunningWorker, StartError, WorkerParts, start};
+pub use settings::{WorkerSettings, slots_for};

@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use hookstash_shared::clock::Clock;
 use hookstash_shared::environment::Environment;
-use hookstash_shared::http::{HttpClient, HttpClientError};
+use hookstash_shared::http::HttpClientError;
 use hookstash_shared::random::Random;
 use hookstash_shared::signing::Signer;
 use hookstash_shared::store::Store;
 use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
 
+use crate::call::Call;
+use crate::crew::{Crew, Place};
+use crate::phase::Phase;
 use crate::report::Observer;
-use crate::runtime::Crew;
 use crate::settings::WorkerSettings;
 use crate::supervisor::supervise;
-use crate::worker::{Phase, Worker};
+use crate::worker::Worker;
 
 /// Builds the HTTP client of one delivery thread. Called on that thread, within its runtime, once
 /// for each start of it; clients share nothing.
-pub type BuildHttpClient = Arc<dyn Fn() -> Result<HttpClient, HttpClientError> + Send + Sync>;
+pub type BuildHttpClient = Arc<dyn Fn() -> Result<Arc<dyn Call>, HttpClientError> + Send + Sync>;
 
 /// What a worker is made of.
 #[derive(Clone)]
@@ -70,6 +73,18 @@ pub enum Drained {
     },
 }
 
+/// What a worker uses of its room. In rest all is free and nothing is unanswered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Slots that nothing holds, of [`WorkerSettings::slots`].
+    pub slots_free: usize,
+    /// Bytes that nothing holds, of [`WorkerSettings::body_budget_bytes`]; below 0 while a single
+    /// message is larger than what was left.
+    pub body_bytes_free: i64,
+    /// Settlements that the store has not answered.
+    pub unanswered: usize,
+}
+
 /// A running worker. Dropping it drops its running calls and hands their leases back, without
 /// waiting for that.
 pub struct RunningWorker {
@@ -80,23 +95,17 @@ pub struct RunningWorker {
 /// Starts the threads of a worker and returns when they are ready. The store may be away: the
 /// worker goes on trying.
 pub fn start(parts: WorkerParts) -> Result<RunningWorker, StartError> {
-    let build_http = Arc::clone(&parts.build_http);
-    let worker = Arc::new(Worker::new(parts, watch::Sender::new(Phase::Running)));
-    start_threads(&worker, build_http).inspect_err(|_| worker.dispatch.close_all())
+    let (crew, ended) = Crew::new(parts, Place::Threads);
+    let worker = Arc::clone(&crew.worker);
+    start_threads(crew, ended).inspect_err(|_| worker.dispatch.close_all())
 }
 
 fn start_threads(
-    worker: &Arc<Worker>,
-    build_http: BuildHttpClient,
+    crew: Crew,
+    ended: mpsc::UnboundedReceiver<usize>,
 ) -> Result<RunningWorker, StartError> {
-    let (end, ended) = mpsc::unbounded_channel();
-    let crew = Crew {
-        worker: Arc::clone(worker),
-        build_http,
-        ended: end,
-    };
     let (is_ready, ready) = std::sync::mpsc::channel();
-    let threads = 0..worker.settings.threads;
+    let threads = 0..crew.worker.settings.threads;
     for thread in threads.clone() {
         let is_ready = is_ready.clone();
         // Nobody listens any more when another thread has failed.
@@ -106,17 +115,29 @@ fn start_threads(
     for _ in threads {
         ready.recv().unwrap_or(Err(StartError::Ended))?;
     }
-    let (tell, drained) = watch::channel(None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
+    let (running, supervised) = supervised(crew, ended);
     std::thread::Builder::new()
         .name("hookstash-store".to_owned())
-        .spawn(move || runtime.block_on(supervise(crew, ended, tell)))
+        .spawn(move || LocalSet::new().block_on(&runtime, supervised))
         .map_err(StartError::Thread)?;
-    let worker = Arc::clone(worker);
-    Ok(RunningWorker { worker, drained })
+    Ok(running)
+}
+
+/// The handle to a worker, and what runs it.
+pub(crate) fn supervised(
+    crew: Crew,
+    ended: mpsc::UnboundedReceiver<usize>,
+) -> (RunningWorker, impl Future<Output = ()> + Send + 'static) {
+    let (tell, drained) = watch::channel(None);
+    let worker = Arc::clone(&crew.worker);
+    (
+        RunningWorker { worker, drained },
+        supervise(crew, ended, tell),
+    )
 }
 
 impl RunningWorker {
@@ -125,7 +146,7 @@ impl RunningWorker {
     /// `deadline` (counted from this call) is dropped as by [`Self::stop_now`]. Returns when the
     /// worker has ended; a second caller gets the same answer.
     pub async fn drain(&self, deadline: Duration) -> Drained {
-        self.worker.advance(Phase::Draining);
+        self.worker.phases.advance(Phase::Draining);
         if let Ok(drained) = tokio::time::timeout(deadline, self.ended()).await {
             return drained;
         }
@@ -135,7 +156,7 @@ impl RunningWorker {
     /// Ends the worker at once: running calls are dropped and their leases handed back as started.
     /// Returns when that is done, after a few seconds at most.
     pub async fn stop_now(&self) -> Drained {
-        self.worker.advance(Phase::Stopping);
+        self.worker.phases.advance(Phase::Stopping);
         self.ended().await
     }
 
@@ -155,6 +176,15 @@ impl RunningWorker {
         self.worker.in_flight.len()
     }
 
+    /// What is used and free now.
+    pub fn load(&self) -> Load {
+        Load {
+            slots_free: self.worker.slots.unused(),
+            body_bytes_free: self.worker.slots.bytes_unused(),
+            unanswered: self.worker.unanswered(),
+        }
+    }
+
     /// The settings in force: slots may be fewer than asked for.
     pub fn settings(&self) -> &WorkerSettings {
         &self.worker.settings
@@ -166,7 +196,7 @@ impl RunningWorker {
         let mut drained = self.drained.clone();
         // The sender goes away without a word only when the store thread panicked.
         let lost = Drained::Cut {
-            dropped: self.in_flight(),
+            dropped: self.worker.in_flight.len(),
         };
         drained
             .wait_for(Option::is_some)
@@ -177,6 +207,6 @@ impl RunningWorker {
 
 impl Drop for RunningWorker {
     fn drop(&mut self) {
-        self.worker.advance(Phase::Stopping);
+        self.worker.phases.advance(Phase::Stopping);
     }
 }

@@ -82,14 +82,34 @@ impl WorkerSettings {
         self.threads = self.threads.clamp(1, self.slots);
         self
     }
+
+    /// Most calls of one delivery thread at a time.
+    pub(crate) fn share(&self) -> usize {
+        self.slots.div_ceil(self.threads)
+    }
 }
 
+impl WorkerSettings {
+    /// How many unused connections the HTTP client of each delivery thread may keep: what
+    /// `descriptors` open files leave beside calls and everything else. `None` = no limit is known.
+    pub fn idle_connections(&self, descriptors: Option<usize>) -> usize {
+        let room = descriptors.map_or(IDLE_MAX, |limit| {
+            let slots = self.slots.min(slots_for(limit));
+            let others = OTHER_FILES + inbound(limit) + slots;
+            limit.saturating_sub(others).min(IDLE_MAX)
+        });
+        room / self.threads.max(1)
+    }
+}
+
+/// Most unused connections that are kept, however many files may be open.
+const IDLE_MAX: usize = 4096;
 /// Files that are open for other reasons: standard streams, connections to the store, listeners.
 const OTHER_FILES: usize = 128;
 
 /// How many slots `limit` open files can carry: two slots need three files, because unused
 /// connections are kept for a while.
-fn slots_for(limit: usize) -> usize {
+pub fn slots_for(limit: usize) -> usize {
     let others = OTHER_FILES + inbound(limit);
     (limit.saturating_sub(others) / 3 * 2).max(1)
 }
@@ -115,5 +135,18 @@ mod tests {
         };
         let none = none.fitted(Some(0));
         assert_eq!((none.slots, none.threads), (1, 1));
+    }
+    #[test]
+    fn h17_unused_connections_take_what_the_calls_leave_of_the_open_files() {
+        let settings = WorkerSettings {
+            threads: 2,
+            ..WorkerSettings::default()
+        };
+        assert_eq!(settings.idle_connections(Some(1024)), 128);
+        assert_eq!(settings.idle_connections(Some(1 << 20)), IDLE_MAX / 2);
+        assert_eq!(settings.idle_connections(None), IDLE_MAX / 2);
+        assert_eq!(settings.idle_connections(Some(256)), 16);
+        let fitted = settings.fitted(Some(256));
+        assert_eq!(fitted.idle_connections(Some(256)), 16);
     }
 }

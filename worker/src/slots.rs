@@ -47,6 +47,16 @@ impl Slots {
         if room.bytes_free > 0 { room.free } else { 0 }
     }
 
+    /// Slots that nothing holds, whatever the bytes say.
+    pub(crate) fn unused(&self) -> usize {
+        self.lock().free
+    }
+
+    /// Bytes that nothing holds; below 0 while a single message is larger than what was left.
+    pub(crate) fn bytes_unused(&self) -> i64 {
+        self.lock().bytes_free
+    }
+
     /// Whether nothing is held.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().free == self.total

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_local};
 
+use crate::Drained;
 use crate::claimer::Claimer;
+use crate::crew::Crew;
 use crate::heart::beat;
-use crate::patience::Patience;
-use crate::runtime::Crew;
+use crate::phase::Phase;
 use crate::sweeper::sweep;
-use crate::worker::{Phase, Worker};
-use crate::{Drained, StartError};
+use crate::worker::Worker;
 
 /// How often a draining worker looks whether it is done.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
@@ -32,23 +32,24 @@ pub(crate) async fn supervise(
     let mut parts = JoinSet::new();
     for shard in worker.store.shards().iter() {
         if let Some(claimer) = Claimer::new(Arc::clone(&worker), shard) {
-            parts.spawn(claimer.run());
+            parts.spawn_local(claimer.run());
         }
-        parts.spawn(beat(Arc::clone(&worker), shard));
+        parts.spawn_local(beat(Arc::clone(&worker), shard));
     }
-    let sweeper = tokio::spawn(sweep(Arc::clone(&worker)));
-    let keeper = tokio::spawn(keep_threads(crew, ended));
+    let sweeper = spawn_local(sweep(Arc::clone(&worker)));
+    let keeper = spawn_local(keep_threads(crew, ended));
 
     tokio::select! {
-        () = worker.reached(Phase::Draining) => {}
+        biased;
+        () = worker.phases.reached(Phase::Draining) => {}
         part = parts.join_next() => {
             // Only a defect ends a part: better a worker that is started anew than a silent half.
             tracing::error!(?part, "a part of the worker ended: stopping");
-            worker.advance(Phase::Stopping);
+            worker.phases.advance(Phase::Stopping);
         }
     }
     let end = drain(&worker).await;
-    worker.advance(Phase::Closed);
+    worker.phases.advance(Phase::Closed);
     worker.dispatch.close_all();
     keeper.abort();
     sweeper.abort();
@@ -71,8 +72,9 @@ async fn drain(worker: &Worker) -> Drained {
     let is_done = || worker.slots.is_idle() && worker.unanswered() == 0;
     while !is_done() {
         tokio::select! {
+            biased;
+            () = worker.phases.reached(Phase::Stopping) => break,
             () = tokio::time::sleep(DRAIN_LOOK) => {}
-            () = worker.reached(Phase::Stopping) => break,
         }
     }
     if is_done() {
@@ -94,7 +96,7 @@ async fn drain(worker: &Worker) -> Drained {
 
 /// Starts delivery threads again that have ended, after their leases were handed back.
 async fn keep_threads(crew: Crew, mut ended: mpsc::UnboundedReceiver<usize>) {
-    let mut patience = Patience::new();
+    let mut patience = crew.worker.patience();
     while let Some(thread) = ended.recv().await {
         let worker = &crew.worker;
         if worker.phase() == Phase::Closed {
@@ -109,15 +111,7 @@ async fn keep_threads(crew: Crew, mut ended: mpsc::UnboundedReceiver<usize>) {
         );
         worker.release(held).await;
         tokio::time::sleep(patience.next_pause()).await;
-        let report = move |ready: Result<(), StartError>| {
-            if let Err(error) = ready {
-                tracing::error!(thread, %error, "a delivery thread cannot be started");
-            }
-        };
-        if let Err(error) = crew.start(thread, report) {
-            tracing::error!(thread, %error, "a delivery thread cannot be started");
-            let _ = crew.ended.send(thread);
-        } else {
+        if crew.start_again(thread) {
             patience.reset();
         }
     }

@@ -12,7 +12,8 @@ use hookstash_shared::message::Shard;
 use hookstash_shared::store::AuditWalk;
 use hookstash_shared::store::host::HostError;
 
-use crate::worker::{Phase, Worker};
+use crate::phase::Phase;
+use crate::worker::Worker;
 
 /// Pause after a page that is not the last.
 const PAGE_PAUSE: Duration = Duration::from_millis(250);
@@ -26,8 +27,9 @@ const FLOW_KEY_WALKS: u64 = 60;
 /// Sweeps until the worker drains. Errors are logged; the next walk tries again.
 pub(crate) async fn sweep(worker: Arc<Worker>) {
     tokio::select! {
+        biased;
+        () = worker.phases.reached(Phase::Draining) => {}
         () = sweep_for_ever(&worker) => {}
-        () = worker.reached(Phase::Draining) => {}
     }
 }
 

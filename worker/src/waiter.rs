@@ -23,8 +23,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn new(store: Store, shard: Shard) -> Self {
-        let patience = Patience::new();
+    pub(crate) fn new(store: Store, shard: Shard, patience: Patience) -> Self {
         Self {
             store,
             shard,

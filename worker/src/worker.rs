@@ -20,25 +20,14 @@ use crate::dispatch::Dispatch;
 use crate::in_flight::{InFlight, Interrupt};
 use crate::job::Job;
 use crate::outbox::Outbox;
+use crate::patience::Patience;
+use crate::phase::{Phase, Phases};
 use crate::report::Observer;
 use crate::settings::WorkerSettings;
 use crate::slots::Slots;
 
 /// Most leases of one renew or release.
 const HELD_BATCH: usize = 256;
-
-/// How far the end of a worker has come. Only ever goes forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Leases and delivers.
-    Running,
-    /// Leases nothing; running calls go on.
-    Draining,
-    /// Running calls are dropped.
-    Stopping,
-    /// Nothing is running any more.
-    Closed,
-}
 
 /// One worker's parts.
 pub(crate) struct Worker {
@@ -54,7 +43,7 @@ pub(crate) struct Worker {
     pub(crate) slots: Arc<Slots>,
     pub(crate) in_flight: InFlight,
     pub(crate) dispatch: Dispatch,
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) phases: Phases,
     /// One for each shard, in order.
     desks: Vec<Desk>,
 }
@@ -71,7 +60,7 @@ pub(crate) struct Desk {
 
 impl Worker {
     /// Puts the parts of a worker together.
-    pub(crate) fn new(parts: WorkerParts, phase: watch::Sender<Phase>) -> Self {
+    pub(crate) fn new(parts: WorkerParts) -> Self {
         let WorkerParts {
             store,
             clock,
@@ -95,7 +84,7 @@ impl Worker {
             signer,
             observer,
             settings,
-            phase,
+            phases: Phases::new(),
         }
     }
 
@@ -106,22 +95,12 @@ impl Worker {
 
     /// How far the end of this worker has come.
     pub(crate) fn phase(&self) -> Phase {
-        *self.phase.borrow()
+        self.phases.now()
     }
 
-    /// Goes forward to `phase`; never back.
-    pub(crate) fn advance(&self, phase: Phase) {
-        self.phase.send_if_modified(|now| {
-            let is_forward = *now < phase;
-            *now = phase.max(*now);
-            is_forward
-        });
-    }
-
-    /// Waits until the end of this worker has come to `phase`.
-    pub(crate) async fn reached(&self, phase: Phase) {
-        // Fails only without a sender, and that is kept here.
-        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    /// Patience with a store that does not serve.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.random.next_u64())
     }
 
     /// Hands a settlement to the claimer of its shard.

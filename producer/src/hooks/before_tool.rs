@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::dispatcher::{EnvironmentHooks, HookDispatcher, Mode};
+use super::dispatcher::{EnvironmentHooks, HookDispatcher};
 use super::environment_hooks::EnvironmentError;
 use super::event::{BeforeToolCall, Event, Mock, ToolCall, ToolRunResult};
+use super::mode::Mode;
 use super::notify::log_handler;
 use super::persisted::PersistedHooks;
 

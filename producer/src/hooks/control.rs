@@ -4,6 +4,7 @@
 //! `onError: block`, and a cancellation before either. Whatever cannot be evaluated at all is an
 //! `Err`, which a caller cannot mistake for a verdict.
 
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::answer_body;
@@ -124,6 +125,7 @@ impl HookDispatcher {
         let hooks = self
             .0
             .resolve(event.operation_id(), persisted, environment)?;
+        let mut fields = None;
         for hook in &hooks {
             if cancel.is_cancelled() {
                 return Ok(Verdict::Cancelled);
@@ -137,7 +139,7 @@ impl HookDispatcher {
             let asked = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Ok(Verdict::Cancelled),
-                asked = self.0.ask(&event, hook, webhook) => asked,
+                asked = self.0.ask(&event, &mut fields, hook, webhook) => asked,
             };
             // The answer may have come together with the cancellation.
             if cancel.is_cancelled() {
@@ -156,10 +158,12 @@ impl HookDispatcher {
 }
 
 impl Inner {
-    /// The decision of one control; `None` when its matcher leaves the call out.
+    /// The decision of one control; `None` when its matcher leaves the call out. `fields` are made
+    /// for the first control.
     async fn ask(
         &self,
         event: &Event,
+        fields: &mut Option<Map<String, Value>>,
         hook: &Hook,
         webhook: &WebhookConfig,
     ) -> Result<Option<Decision>, DeliveryError> {
@@ -169,7 +173,11 @@ impl Inner {
         if !hook.matcher.matches(event.tool()).map_err(unmatched)? {
             return Ok(None);
         }
-        let body = self.body(hook, webhook, &fields_of(event)?).await?;
+        let fields = match fields {
+            Some(fields) => fields,
+            none => none.insert(fields_of(event)?),
+        };
+        let body = self.body(hook, webhook, fields).await?;
         let mut answer = self
             .outbound
             .call(hook, webhook, body, Purpose::Control)

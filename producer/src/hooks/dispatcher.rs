@@ -9,39 +9,18 @@ use hookstash_shared::environment::Environment;
 use hookstash_shared::http::HttpClient;
 use tokio_util::task::TaskTracker;
 
-use super::emails::{Emails, UserLookup};
+use super::builder::HookDispatcherBuilder;
+use super::emails::Emails;
 use super::environment_hooks::{self, EnvironmentError};
 use super::error::{DispatchError, RegisterError};
 use super::event::Event;
 use super::hook::{AgentHook, Hook};
 use super::hook_type::HookType;
+use super::mode::Mode;
 use super::outbound::Outbound;
 use super::persisted::PersistedHooks;
-use super::queue::{HookPublisher, REMOTE_TOKEN_VARIABLE};
+use super::queue::HookPublisher;
 use super::registry::Registry;
-
-/// The variable that selects queue mode.
-const MODE_VARIABLE: &str = "AGENT_RUNTIME_MODE";
-
-/// How the runtime executes operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// In this process: handlers run, and hooks of this process win over persisted ones.
-    Local,
-    /// Step by step through a queue, in any process: only webhooks run, those that came with the
-    /// operation's state.
-    Queue,
-}
-
-impl Mode {
-    /// Queue mode when `AGENT_RUNTIME_MODE` is exactly `queue`, local mode otherwise.
-    pub fn from_environment(environment: &dyn Environment) -> Self {
-        match environment.get(MODE_VARIABLE).as_deref() {
-            Some("queue") => Self::Queue,
-            _ => Self::Local,
-        }
-    }
-}
 
 /// Whether the operator's hooks take part. They do, except in all but the last round of a result
 /// that belongs to several operations.
@@ -106,74 +85,6 @@ pub(crate) struct Inner {
     pub(crate) detached: TaskTracker,
 }
 
-/// Why a dispatcher cannot be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// In queue mode hooks must be able to outlive this process.
-    #[error("queue mode needs a publisher: give the builder one")]
-    NoPublisher,
-    /// The remote queue cannot be used.
-    #[error("QSTASH_TOKEN is required when AGENT_RUNTIME_MODE=queue")]
-    NoToken,
-    /// The operator's hooks are set up wrongly.
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
-}
-
-/// A dispatcher in the making. Made by [`HookDispatcher::builder`].
-#[must_use]
-pub struct HookDispatcherBuilder {
-    mode: Mode,
-    http: HttpClient,
-    environment: Arc<dyn Environment>,
-    clock: Arc<dyn Clock>,
-    publisher: Option<HookPublisher>,
-    users: Option<Arc<dyn UserLookup>>,
-}
-
-impl HookDispatcherBuilder {
-    /// Makes webhooks with `delivery: qstash` durable. Required in queue mode; without one in local
-    /// mode they are sent once from this process, or fail when they are critical.
-    pub fn publisher(mut self, publisher: HookPublisher) -> Self {
-        self.publisher = Some(publisher);
-        self
-    }
-
-    /// Adds the owner's e-mail address to payloads.
-    pub fn users(mut self, users: Arc<dyn UserLookup>) -> Self {
-        self.users = Some(users);
-        self
-    }
-
-    /// # Errors
-    /// Queue mode lacks its publisher, or the environment's hooks are set up wrongly.
-    pub fn build(self) -> Result<HookDispatcher, BuildError> {
-        environment_hooks::check_environment(&*self.environment)?;
-        if self.mode == Mode::Queue {
-            let token = self.environment.get(REMOTE_TOKEN_VARIABLE);
-            match &self.publisher {
-                None => return Err(BuildError::NoPublisher),
-                Some(HookPublisher::Remote) if token.is_none_or(|token| token.is_empty()) => {
-                    return Err(BuildError::NoToken);
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(HookDispatcher(Arc::new(Inner {
-            mode: self.mode,
-            registry: Registry::default(),
-            outbound: Outbound {
-                http: self.http,
-                environment: self.environment,
-            },
-            publisher: self.publisher,
-            emails: Emails::new(self.users, Arc::clone(&self.clock)),
-            clock: self.clock,
-            detached: TaskTracker::new(),
-        })))
-    }
-}
-
 impl HookDispatcher {
     /// Begins a dispatcher. `environment` is asked at every use: for the operator's hooks, for the
     /// values of header templates and for the application's own URL.
@@ -183,14 +94,7 @@ impl HookDispatcher {
         environment: Arc<dyn Environment>,
         clock: Arc<dyn Clock>,
     ) -> HookDispatcherBuilder {
-        HookDispatcherBuilder {
-            mode,
-            http,
-            environment,
-            clock,
-            publisher: None,
-            users: None,
-        }
+        HookDispatcherBuilder::new(mode, http, environment, clock)
     }
 
     /// Adds `hooks` to the operation, behind those it has. Ids need not be unique. Hooks whose id

@@ -11,6 +11,7 @@
 
 mod answer_body;
 mod before_tool;
+mod builder;
 mod control;
 mod decision;
 mod dispatcher;
@@ -21,6 +22,7 @@ mod event;
 mod hook;
 mod hook_type;
 mod matcher;
+mod mode;
 mod notify;
 mod outbound;
 mod payload;
@@ -31,8 +33,9 @@ mod tool_context;
 mod webhook;
 
 pub use answer_body::ANSWER_BYTES_MAX;
+pub use builder::{BuildError, HookDispatcherBuilder};
 pub use control::{ControlEvent, HOOK_CONTROL_ERROR, HOOK_DENIED, Verdict};
-pub use dispatcher::{BuildError, EnvironmentHooks, HookDispatcher, HookDispatcherBuilder, Mode};
+pub use dispatcher::{EnvironmentHooks, HookDispatcher};
 pub use emails::UserLookup;
 pub use environment_hooks::{EnvironmentError, RESERVED_PREFIX, check_environment};
 pub use error::{
@@ -45,6 +48,7 @@ pub use event::*;
 pub use hook::{AgentHook, HandlerError, HookError};
 pub use hook_type::{HookType, UnknownHookType};
 pub use matcher::{PATTERN_CHARS_MAX, PatternError, SUBJECT_BYTES_MAX};
+pub use mode::Mode;
 pub use persisted::PersistedHooks;
 pub use queue::HookPublisher;
 pub use tool_context::{Belonging, Origin, RequestedCall, ToolCallSources, ToolScope};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::dispatcher::{Inner, Mode};
+use super::dispatcher::Inner;
 use super::error::{CriticalFailure, CriticalHookDeliveryError, DeliveryError};
 use super::event::Event;
 use super::hook::{Handler, Hook};
+use super::mode::Mode;
 use super::outbound::Purpose;
 use super::payload;
 use super::queue::{self, NotQueued, Queued};
@@ -19,8 +20,8 @@ struct Round<'a> {
     event: &'a Event,
     /// Made for the first webhook.
     fields: Option<Map<String, Value>>,
-    /// Whether an unclear publish is repeated; not after the first that stayed unclear, because
-    /// the others would wait for the same queue.
+    /// Whether a publish without an answer is repeated; not after the first that stayed without,
+    /// because the others would wait for the same queue.
     is_patient: bool,
 }
 
@@ -159,12 +160,12 @@ impl Inner {
         let Err(NotQueued {
             error,
             id,
-            is_unknown,
+            is_unanswered,
         }) = published
         else {
             return Ok(());
         };
-        *is_patient &= !is_unknown;
+        *is_patient &= !is_unanswered;
         if webhook.is_critical {
             return Err(error);
         }

@@ -14,6 +14,7 @@ use super::unknown::refuse_unknown;
 use crate::environment::Environment;
 use crate::message::{Limits, Shards};
 use crate::signing::{SigningKeys, WebhookSecret};
+use crate::store::embedded::DataSync;
 use crate::store::redis_host::{ConnectError, RedisUrl};
 
 /// The form of the log.
@@ -31,6 +32,8 @@ pub struct Settings {
     pub redis_url: Option<SecretString>,
     /// Where the embedded store keeps its log; `None` = nowhere.
     pub data_dir: Option<PathBuf>,
+    /// When that log is forced onto the disk.
+    pub data_sync: DataSync,
     /// First part of every key.
     pub key_prefix: String,
     /// Shards; `None` = as the store's topology suggests.
@@ -94,6 +97,7 @@ impl Settings {
             data_dir: reader
                 .given(&names::DATA_DIR)?
                 .map(|found| found.value.into()),
+            data_sync: data_sync(&reader)?,
             key_prefix: key_prefix(&reader)?,
             shards: shards(&reader)?,
             publish_replicas: reader.count(&names::PUBLISH_REPLICAS)?,
@@ -142,6 +146,13 @@ impl Settings {
     /// What no setting can say alone.
     fn check(&self) -> Result<(), ConfigError> {
         let conflict = |text: &str| Err(ConfigError::Conflict(text.to_owned()));
+        if self.data_dir.is_some() && self.redis_url.is_some() {
+            return conflict(
+                "a Redis (--redis-url, HOOKSTASH_REDIS_URL or REDIS_URL) and a data directory \
+                 (--data-dir or HOOKSTASH_DATA_DIR) are both given: messages are in one or the \
+                 other; unset one",
+            );
+        }
         if self.renew.saturating_mul(2) > self.lease {
             return conflict("HOOKSTASH_RENEW must be at most half of HOOKSTASH_LEASE");
         }
@@ -166,6 +177,20 @@ fn redis_url(reader: &Reader) -> Result<Option<SecretString>, ConfigError> {
         Err(error) => return Err(found.wrong(&error)),
     }
     Ok(Some(found.value.into()))
+}
+
+/// Refused without a data directory: whoever sets it relies on it.
+fn data_sync(reader: &Reader) -> Result<DataSync, ConfigError> {
+    let word = reader.choice(&names::DATA_SYNC)?;
+    if let Some(found) = reader.given(&names::DATA_SYNC)?
+        && reader.given(&names::DATA_DIR)?.is_none()
+    {
+        return Err(found.wrong("has no effect without a data directory: give --data-dir"));
+    }
+    Ok(match word.as_str() {
+        "always" => DataSync::Always,
+        _ => DataSync::EverySecond,
+    })
 }
 
 fn key_prefix(reader: &Reader) -> Result<String, ConfigError> {
@@ -212,6 +237,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("redis_url", &self.redis_url)
             .field("data_dir", &self.data_dir)
+            .field("data_sync", &self.data_sync)
             .field("key_prefix", &self.key_prefix)
             .field("shards", &self.shards)
             .field("listen", &self.listen)

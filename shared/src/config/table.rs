@@ -82,14 +82,26 @@ pub mod names {
         Kind::Url,
         None,
         "Redis or Valkey, 6.2 or newer: `redis://`, `rediss://` (TLS), `redis-cluster://`, \
-         `redis-sentinel://` or `unix://`. Without it only `dev` starts, with its embedded store.",
+         `redis-sentinel://` or `unix://`. Without it `dev` and, with a data directory, `serve` \
+         start on the embedded store.",
     );
     /// Where the embedded store keeps its log.
     pub const DATA_DIR: Setting = setting(
         &["HOOKSTASH_DATA_DIR"],
         Kind::Path,
         None,
-        "Directory of the embedded store. Not available yet: it is refused, and what the embedded store holds is lost on exit.",
+        "Directory in which `dev` and `serve` keep the embedded store, instead of a Redis; made \
+         when it is not there, used by one process at a time. Without it the embedded store of \
+         `dev` is lost on exit.",
+    );
+    /// When the embedded store's log is forced onto the disk.
+    pub const DATA_SYNC: Setting = setting(
+        &["HOOKSTASH_DATA_SYNC"],
+        Kind::Choice(&["everysec", "always"]),
+        Some("everysec"),
+        "When what is in the data directory is forced onto the disk. A process that is killed \
+         loses nothing with either; a machine that is lost loses up to two seconds with \
+         `everysec` and nothing with `always`.",
     );
     /// The first part of every key.
     pub const KEY_PREFIX: Setting = setting(
@@ -112,7 +124,9 @@ pub mod names {
         &["HOOKSTASH_PUBLISH_REPLICAS"],
         Kind::Count(0, 16),
         Some("0"),
-        "Replicas that must have a message before its publish is answered. Not available yet: anything but 0 is refused.",
+        "Replicas of the Redis that must have a message before its publish is answered, so that a \
+         failover to one of them loses nothing accepted. With fewer, publishes answer 503 and \
+         `/readyz` says so. Needs the right to `WAIT`.",
     );
     /// Where the HTTP server listens.
     pub const LISTEN: Setting = setting(
@@ -135,7 +149,8 @@ pub mod names {
         &["QSTASH_CURRENT_SIGNING_KEY"],
         Kind::Secret,
         None,
-        "Key that signs deliveries. Set both signing keys or neither.",
+        "Key that signs deliveries. Set both signing keys or neither. They are never stored; stored \
+         ones win over them.",
     );
     /// The signing key to come.
     pub const NEXT_SIGNING_KEY: Setting = setting(
@@ -157,7 +172,8 @@ pub mod names {
         &["HOOKSTASH_SECRET_KEY"],
         Kind::Secret,
         None,
-        "32 bytes in base64 that encrypt the stored signing keys. Not available yet: it is refused, and keys cannot be rotated.",
+        "32 bytes in base64 that encrypt the stored signing keys, the same for all processes. With it, \
+         and without signing keys of the environment, new ones are made, stored and can be rotated.",
     );
     /// Private destinations that are allowed.
     pub const EGRESS_ALLOW: Setting = setting(
@@ -297,9 +313,10 @@ pub mod names {
 }
 
 /// All settings in the order of the documentation.
-pub const SETTINGS: [Setting; 30] = [
+pub const SETTINGS: [Setting; 31] = [
     names::REDIS_URL,
     names::DATA_DIR,
+    names::DATA_SYNC,
     names::KEY_PREFIX,
     names::SHARDS,
     names::PUBLISH_REPLICAS,

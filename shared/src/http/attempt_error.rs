@@ -68,6 +68,17 @@ impl AttemptError {
     }
 }
 
+/// Whether this process, or the machine, has no file left for a socket.
+pub(super) fn is_out_of_files(error: &reqwest::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    error.is_connect()
+        && causes(error)
+            .iter()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|cause| matches!(cause.raw_os_error(), Some(ENFILE | EMFILE)))
+}
+
 /// The causes below `error`, outermost first. An `io::Error` hides the error it wraps from
 /// `source`, so that one is asked for by name.
 fn causes(error: &reqwest::Error) -> Vec<&(dyn Error + 'static)> {

@@ -11,8 +11,9 @@ use thiserror::Error;
 use tokio::time::Instant;
 use url::Url;
 
-use super::attempt_error::AttemptError;
+use super::attempt_error::{AttemptError, is_out_of_files};
 use super::egress::{Egress, EgressPolicy};
+use super::idle::{Idle, Keeping};
 use super::peer::PeerCheckLayer;
 use super::resolver::{GuardedResolver, Resolver, ResolverError};
 use crate::environment::Environment;
@@ -30,6 +31,13 @@ const POOL_IDLE: Duration = Duration::from_secs(15);
 /// Most unused connections kept per host: as many calls as one client makes to one host at a time.
 /// With fewer, a backlog for one host makes a new connection for almost every call.
 const POOL_IDLE_PER_HOST_MAX: usize = 256;
+/// When one is certainly gone: the pool looks for those that are too old as often as that.
+const POOL_IDLE_END: Duration = Duration::from_secs(30);
+/// Most unused connections kept over all hosts when nobody says otherwise.
+const POOL_IDLE_MAX: usize = 256;
+
+/// Pause before another try to get a socket when too many files are open.
+const FILES_PAUSE: Duration = Duration::from_millis(250);
 
 /// Headers that frame or route the request: the client writes them itself, because a second
 /// opinion on them is how requests are smuggled.
@@ -52,6 +60,7 @@ pub struct HttpClient {
     opened: reqwest::Client,
     policy: Arc<EgressPolicy>,
     environment: Arc<dyn Environment>,
+    idle: Arc<Idle>,
 }
 
 /// The client could not be built.
@@ -112,6 +121,10 @@ pub struct Response {
 /// read to its end. `Debug` shows the status only.
 pub struct OpenResponse {
     inner: reqwest::Response,
+    /// Counts the connection, if it may be used again.
+    keeping: Option<Keeping>,
+    /// Whether the end of the body was read.
+    has_ended: bool,
     is_https: bool,
     timeout: Duration,
     deadline: Instant,
@@ -152,7 +165,18 @@ impl HttpClient {
             opened: build(Egress::Opened)?,
             policy,
             environment,
+            idle: Arc::new(Idle::new(POOL_IDLE_MAX, POOL_IDLE_END)),
         })
+    }
+
+    /// The same with at most `count` unused connections over all hosts, instead of 256. For a
+    /// client that has made no call yet.
+    #[must_use]
+    pub fn keeping_at_most(self, count: usize) -> Self {
+        Self {
+            idle: Arc::new(Idle::new(count, POOL_IDLE_END)),
+            ..self
+        }
     }
 
     /// Makes one call and never a second one: no redirect is followed and nothing is repeated that
@@ -172,7 +196,7 @@ impl HttpClient {
         };
         if is_truncated {
             // Past either bound the connection is dropped with the rest of the body in it.
-            let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(answer.inner)).await;
+            let _ = tokio::time::timeout(DISCARD_TIME_MAX, answer.discard()).await;
         }
         Ok(response)
     }
@@ -195,15 +219,19 @@ impl HttpClient {
             Egress::Guarded => &self.guarded,
             Egress::Opened => &self.opened,
         };
+        let keeping = self.idle.begin(origin(&url, egress));
         let timeout = request.timeout;
         let deadline = Instant::now() + timeout;
         let is_https = url.scheme() == "https";
-        let inner = tokio::time::timeout_at(deadline, call(client, url, request))
+        let called = call(client, url, request, keeping.is_none());
+        let inner = tokio::time::timeout_at(deadline, called)
             .await
             .map_err(|_| AttemptError::timeout(timeout))?
             .map_err(|error| AttemptError::from_reqwest(&error, is_https))?;
         Ok(OpenResponse {
             inner,
+            keeping,
+            has_ended: false,
             is_https,
             timeout,
             deadline,
@@ -227,10 +255,12 @@ impl OpenResponse {
     /// # Errors
     /// The body broke off, or the deadline of the call passed.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, AttemptError> {
-        tokio::time::timeout_at(self.deadline, self.inner.chunk())
+        let chunk = tokio::time::timeout_at(self.deadline, self.inner.chunk())
             .await
             .map_err(|_| AttemptError::timeout(self.timeout))?
-            .map_err(|error| AttemptError::from_reqwest(&error, self.is_https))
+            .map_err(|error| AttemptError::from_reqwest(&error, self.is_https))?;
+        self.has_ended |= chunk.is_none();
+        Ok(chunk)
     }
 
     /// The first `bytes_max` bytes of the body, and whether there are more.
@@ -244,6 +274,26 @@ impl OpenResponse {
             body.extend_from_slice(&chunk);
         }
         Ok((body.freeze(), is_truncated))
+    }
+
+    /// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
+    async fn discard(&mut self) {
+        let mut discarded = 0;
+        while let Ok(Some(chunk)) = self.chunk().await {
+            discarded += chunk.len();
+            if discarded > DISCARD_BYTES_MAX {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for OpenResponse {
+    fn drop(&mut self) {
+        let is_read = self.has_ended || self.inner.content_length() == Some(0);
+        if let Some(keeping) = self.keeping.take().filter(|_| is_read) {
+            keeping.keep();
+        }
     }
 }
 
@@ -318,6 +368,13 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
+/// What connections are shared for: scheme, host, port and the policy they were made under.
+fn origin(url: &Url, egress: Egress) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or(0);
+    format!("{}://{host}:{port} {egress:?}", url.scheme())
+}
+
 fn http_url(url: &str) -> Result<Url, AttemptError> {
     let url = Url::parse(url).map_err(|reason| {
         AttemptError::configuration(&format!("the URL is malformed: {reason}"))
@@ -330,31 +387,50 @@ fn http_url(url: &str) -> Result<Url, AttemptError> {
     }
 }
 
-/// Sends, and returns with the head of the answer.
+/// Sends, and returns with the head of the answer. The last call of its connection has it closed.
 async fn call(
     client: &reqwest::Client,
     url: Url,
     request: Request<'_>,
+    is_last: bool,
 ) -> Result<reqwest::Response, reqwest::Error> {
     let mut headers = request.headers;
     for name in OWN_HEADERS {
         headers.remove(name);
     }
-    client
+    if is_last {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let call = client
         .request(request.method, url)
         .headers(headers)
         .body(request.body)
-        .send()
-        .await
+        .build()?;
+    execute(client, call).await
 }
 
-/// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
-async fn discard(mut rest: reqwest::Response) {
-    let mut discarded = 0;
-    while let Ok(Some(chunk)) = rest.chunk().await {
-        discarded += chunk.len();
-        if discarded > DISCARD_BYTES_MAX {
-            return;
+/// Sends `call`. Without a file for its socket nothing has been sent, and the destination is not to
+/// blame: it waits for one, within the deadline of the call.
+async fn execute(
+    client: &reqwest::Client,
+    call: reqwest::Request,
+) -> reqwest::Result<reqwest::Response> {
+    let mut is_first = true;
+    loop {
+        // A body of bytes can always be cloned.
+        let Some(again) = call.try_clone() else {
+            return client.execute(call).await;
+        };
+        match client.execute(again).await {
+            Err(error) if is_out_of_files(&error) => {
+                if std::mem::take(&mut is_first) {
+                    tracing::warn!(
+                        "too many open files (ulimit -n): a call waits until one is free"
+                    );
+                }
+                tokio::time::sleep(FILES_PAUSE).await;
+            }
+            sent => return sent,
         }
     }
 }

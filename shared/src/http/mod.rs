@@ -10,6 +10,7 @@ mod address;
 mod attempt_error;
 mod client;
 mod egress;
+mod idle;
 mod peer;
 mod resolver;
 

@@ -1,10 +1,12 @@
 //! What the event log says of a message: a copy of the fields people search by, since the message
 //! itself is gone soon after its end.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::EnvelopeHeader;
+use super::{EnvelopeHeader, Method};
 use crate::error_class::ErrorClass;
 
 /// One entry of the event log, next to the message id, the kind of event and the host's time, which
@@ -20,6 +22,22 @@ pub struct LoggedEvent {
     /// Labels.
     #[serde(rename = "l", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
+    /// The method; `POST` when absent.
+    #[serde(
+        rename = "m",
+        default,
+        skip_serializing_if = "super::framing::is_default"
+    )]
+    pub method: Method,
+    /// Retries after the first attempt; absent when the message could not be read.
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
+    /// Expression for the delay between attempts.
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub retry_delay: Option<String>,
+    /// Address of the publisher.
+    #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
+    pub caller_ip: Option<IpAddr>,
     /// Status of the attempt's response.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -41,8 +59,20 @@ impl LoggedEvent {
             url: header.url.as_str().to_owned(),
             lane: header.lane.as_ref().map(|lane| lane.as_str().to_owned()),
             labels: header.labels.clone(),
+            method: header.method,
+            retries: Some(header.retries),
+            retry_delay: header
+                .retry_delay
+                .as_ref()
+                .map(|delay| delay.as_str().to_owned()),
+            caller_ip: header.caller_ip,
             ..Self::default()
         }
+    }
+
+    /// Reads what [`Self::encode`] wrote; the empty event when it is anything else.
+    pub fn decode(stored: &[u8]) -> Self {
+        serde_json::from_slice(stored).unwrap_or_default()
     }
 
     /// The bytes to store; empty in the impossible case that they cannot be written.

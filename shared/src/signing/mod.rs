@@ -9,12 +9,14 @@ pub mod jwt;
 pub mod keys;
 mod mac;
 pub mod receiver;
+mod sealed;
 pub mod signer;
 pub mod standard_webhooks;
 pub mod webhook_secret;
 
 pub use keys::SigningKeys;
 pub use receiver::Receiver;
+pub use sealed::{KeySeal, SealError};
 pub use signer::Signer;
 pub use webhook_secret::WebhookSecret;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, command, text};
+use super::args::{Args, Reader, command};
 use super::host::{HostError, Reply};
 use super::{Record, Store, scripts};
 use crate::message::Shard;
@@ -149,38 +149,6 @@ impl Store {
         }
         *previous = differences;
         Ok(changed)
-    }
-
-    /// Whether every shard answers and takes new messages: a write that creates nothing, and that a
-    /// full, read-only or failing store refuses.
-    pub async fn ping(&self) -> Result<(), HostError> {
-        for shard in self.shards.iter() {
-            let key = self.keys.of_shard(shard, "nil");
-            self.run_one(command([b"SETRANGE", &key, b"0", b""]))
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// The number of shards this deployment was started with; records `shards` if it is new. A
-    /// store that is full still tells, because workers must be able to empty it.
-    pub async fn agree_on_shards(&self, shards: u16) -> Result<u16, HostError> {
-        if let Some(agreed) = self.known_shards().await? {
-            return Ok(agreed);
-        }
-        let key = self.keys.meta();
-        let count = shards.to_string();
-        self.run_one(command([b"HSETNX", &key, b"shards", count.as_bytes()]))
-            .await?;
-        self.run_one(command([b"HSETNX", &key, b"record", b"1"]))
-            .await?;
-        Ok(self.known_shards().await?.unwrap_or(shards))
-    }
-
-    async fn known_shards(&self) -> Result<Option<u16>, HostError> {
-        let key = self.keys.meta();
-        let known = self.run_one(command([b"HGET", &key, b"shards"])).await?;
-        Ok(text(&known).and_then(|text| text.parse().ok()))
     }
 }
 

@@ -1,16 +1,14 @@
-//! The dead-letter queue: listing, reading, redriving, deleting.
+//! The dead-letter queue: reading, redriving, deleting. Walking it is in `deaths`.
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, command, integer, text};
+use super::args::{Args, command, integer, text};
 use super::host::{HostError, Reply, Step};
 use super::{Record, Store, scripts};
-use crate::message::{MessageId, Shard};
+use crate::message::MessageId;
 
 /// A listed envelope is read up to here; a longer header block is read again whole.
-const LISTED_ENVELOPE_END: &str = "4095";
-/// How many entries with one time of death are skipped to find a cursor whose entry has gone.
-const TIES_MAX: usize = 2_000;
+const HEAD_END: &[u8] = b"4095";
 
 /// A dead letter as listed.
 #[derive(Debug, Clone)]
@@ -29,22 +27,13 @@ pub struct DeadLetter {
     pub response: Bytes,
 }
 
-/// Where a page ended: the next one starts after this entry, newest first.
+/// One entry of the queue. As a cursor: where a page ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DlqCursor {
-    /// Time of death of the last entry.
+    /// Time of death, milliseconds since the epoch.
     pub died_ms: u64,
-    /// The last entry.
+    /// The message.
     pub id: MessageId,
-}
-
-/// One page, newest first.
-#[derive(Debug, Clone)]
-pub struct DeadLetterPage {
-    /// The entries.
-    pub letters: Vec<DeadLetter>,
-    /// `None` on the last page.
-    pub cursor: Option<DlqCursor>,
 }
 
 /// The answer to a redrive.
@@ -58,47 +47,60 @@ pub enum Redriven {
     Gone,
 }
 
+/// What a redrive needs.
+#[derive(Debug, Clone)]
+pub struct Redrive {
+    /// The dead letter.
+    pub old: MessageId,
+    /// The message that it becomes: of the same shard, drawn once and kept over repeats.
+    pub new: MessageId,
+    /// An envelope that names the body of `old`; used when other messages use that body too.
+    pub shared: Bytes,
+    /// The entry in the event log.
+    pub event: Bytes,
+}
+
 impl Store {
-    /// Up to `count` dead letters of all shards, newest first, after `cursor`. O(count + shards).
-    pub async fn dead_letters(
+    /// The letters of `deaths`, in their order; `None` for one that has gone. The envelopes are read
+    /// up to their first 4,096 bytes. One pipeline for each shard and 64 letters.
+    pub async fn dead_letters_at(
         &self,
-        cursor: Option<&DlqCursor>,
-        count: usize,
-    ) -> Result<DeadLetterPage, HostError> {
-        let mut found = Vec::new();
-        for shard in self.shards().iter() {
-            found.extend(self.deaths_of(shard, cursor, count + 1).await?);
-        }
-        found.sort_by(|a, b| b.cmp(a));
-        let has_more = found.len() > count;
-        found.truncate(count);
-        let mut letters = Vec::with_capacity(found.len());
-        for death in &found {
-            if let Some(letter) = self.dead_letter_at(death, LISTED_ENVELOPE_END).await? {
-                letters.push(letter);
-            }
-        }
-        Ok(DeadLetterPage {
-            letters,
-            cursor: found.pop().filter(|_| has_more),
-        })
+        deaths: &[DlqCursor],
+    ) -> Result<Vec<Option<DeadLetter>>, HostError> {
+        self.read_letters(deaths, Depth::Listed).await
+    }
+
+    /// The same with no more of the last response than its first 4,096 bytes: what filters look at.
+    /// A response that is cut may not decode.
+    pub async fn dead_letter_heads(
+        &self,
+        deaths: &[DlqCursor],
+    ) -> Result<Vec<Option<DeadLetter>>, HostError> {
+        self.read_letters(deaths, Depth::Heads).await
     }
 
     /// One dead letter with its whole envelope; `None` when `id` is not one.
     pub async fn dead_letter(&self, id: &MessageId) -> Result<Option<DeadLetter>, HostError> {
-        let died_ms = self.time_of_death(id).await?;
-        match died_ms {
-            Some(died_ms) => {
-                self.dead_letter_at(&DlqCursor { died_ms, id: *id }, "-1")
-                    .await
-            }
-            None => Ok(None),
-        }
+        let deaths = self.deaths_by_id(std::slice::from_ref(id)).await?;
+        let mut letters = self.read_letters(&deaths, Depth::Whole).await?;
+        Ok(letters.pop().flatten())
     }
 
-    /// Makes the dead letter `old` the new message `new` (same shard, drawn once and kept over
-    /// repeats), at the tail of its lane with a fresh retry budget. `shared` is an envelope that
-    /// names `old`'s body; it is used when other messages use that body too. Safe to repeat.
+    /// Those of `ids` that are dead letters, with their times of death, in no meaningful order.
+    pub async fn deaths_by_id(&self, ids: &[MessageId]) -> Result<Vec<DlqCursor>, HostError> {
+        let score = |store: &Self, id: &MessageId| {
+            let key = store.keys.of_shard(id.shard(), "x");
+            vec![command([b"ZSCORE", &key, id.as_str().as_bytes()])]
+        };
+        let scores = self.batched(ids, MessageId::shard, score).await?;
+        let deaths = ids.iter().zip(scores).filter_map(|(id, replies)| {
+            let died_ms = text(replies.first()?)?.parse().ok()?;
+            Some(DlqCursor { died_ms, id: *id })
+        });
+        Ok(deaths.collect())
+    }
+
+    /// Makes the dead letter `old` the new message `new`: see [`Redrive`].
     pub async fn redrive(
         &self,
         old: &MessageId,
@@ -106,152 +108,119 @@ impl Store {
         shared: Bytes,
         event: Bytes,
     ) -> Result<Redriven, HostError> {
-        let args = Args::new()
-            .text(old.as_str())
-            .text(new.as_str())
-            .bytes(shared)
-            .bytes(event);
-        let reply = self
-            .run_script(old.shard(), &scripts::REDRIVE_MESSAGE, args)
+        let (old, new) = (*old, *new);
+        let redrive = Redrive {
+            old,
+            new,
+            shared,
+            event,
+        };
+        let redriven = self.redrive_all(&[redrive]).await?;
+        Ok(redriven.first().copied().unwrap_or(Redriven::None))
+    }
+
+    /// Makes each dead letter a new message at the tail of its lane, with a fresh retry budget. An
+    /// error may come after some were redriven; safe to repeat.
+    pub async fn redrive_all(&self, redrives: &[Redrive]) -> Result<Vec<Redriven>, HostError> {
+        let script = |store: &Self, redrive: &Redrive| {
+            let args = Args::new()
+                .text(redrive.old.as_str())
+                .text(redrive.new.as_str())
+                .bytes(redrive.shared.clone())
+                .bytes(redrive.event.clone());
+            vec![store.script(redrive.old.shard(), &scripts::REDRIVE_MESSAGE, args)]
+        };
+        let replies = self
+            .batched(redrives, |redrive| redrive.old.shard(), script)
             .await?;
-        Ok(match text(&reply).as_deref() {
-            Some("accepted") => Redriven::Accepted,
-            Some("gone") => Redriven::Gone,
-            _ => Redriven::None,
-        })
+        let redriven =
+            replies
+                .iter()
+                .map(|replies| match replies.first().and_then(text).as_deref() {
+                    Some("accepted") => Redriven::Accepted,
+                    Some("gone") => Redriven::Gone,
+                    _ => Redriven::None,
+                });
+        Ok(redriven.collect())
     }
 
     /// Deletes a dead letter for good; `false` when there is none. Safe to repeat.
     pub async fn delete_dead_letter(&self, id: &MessageId) -> Result<bool, HostError> {
-        let args = Args::new().text(id.as_str());
-        let reply = self
-            .run_script(id.shard(), &scripts::DELETE_DEAD_LETTER, args)
-            .await?;
-        Ok(text(&reply).as_deref() == Some("deleted"))
+        Ok(self.delete_dead_letters(std::slice::from_ref(id)).await? == 1)
     }
 
-    async fn time_of_death(&self, id: &MessageId) -> Result<Option<u64>, HostError> {
-        let key = self.keys.of_shard(id.shard(), "x");
-        let score = self
-            .run_one(command([b"ZSCORE", &key, id.as_str().as_bytes()]))
-            .await?;
-        Ok(text(&score).and_then(|score| score.parse().ok()))
+    /// Deletes dead letters for good; how many there were. An error may come after some were
+    /// deleted; safe to repeat.
+    pub async fn delete_dead_letters(&self, ids: &[MessageId]) -> Result<usize, HostError> {
+        let script = |store: &Self, id: &MessageId| {
+            let args = Args::new().text(id.as_str());
+            vec![store.script(id.shard(), &scripts::DELETE_DEAD_LETTER, args)]
+        };
+        let replies = self.batched(ids, MessageId::shard, script).await?;
+        let is_deleted =
+            |replies: &&Vec<Reply>| replies.first().and_then(text).as_deref() == Some("deleted");
+        Ok(replies.iter().filter(is_deleted).count())
     }
 
-    async fn deaths_of(
+    async fn read_letters(
         &self,
-        shard: Shard,
-        cursor: Option<&DlqCursor>,
-        count: usize,
-    ) -> Result<Vec<DlqCursor>, HostError> {
-        let key = self.keys.of_shard(shard, "x");
-        let mut start = match cursor {
-            Some(cursor) => self.rank_after(&key, cursor).await?,
-            None => 0,
-        };
-        let mut deaths = Vec::new();
-        let mut ties = 0;
-        while deaths.len() < count && ties < TIES_MAX {
-            let end = start + count - deaths.len() - 1;
-            let (from, to) = (start.to_string(), end.to_string());
-            let reply = self
-                .run_one(command([
-                    b"ZREVRANGE",
-                    &key,
-                    from.as_bytes(),
-                    to.as_bytes(),
-                    b"WITHSCORES",
-                ]))
-                .await?;
-            let mut reader = Reader::new(reply, "dead letters")?;
-            if reader.len() == 0 {
-                break;
-            }
-            while reader.len() > 0 {
-                let id = reader.text()?.parse::<MessageId>();
-                let died_ms = reader.number()?;
-                start += 1;
-                let Ok(id) = id else { continue };
-                let death = DlqCursor { died_ms, id };
-                if cursor.is_some_and(|cursor| death >= *cursor) {
-                    ties += 1;
-                } else {
-                    deaths.push(death);
-                }
-            }
-        }
-        Ok(deaths)
+        deaths: &[DlqCursor],
+        depth: Depth,
+    ) -> Result<Vec<Option<DeadLetter>>, HostError> {
+        let read = |store: &Self, death: &DlqCursor| store.letter_steps(death, depth);
+        let replies = self.batched(deaths, |death| death.id.shard(), read).await?;
+        let letters = deaths.iter().zip(replies);
+        Ok(letters
+            .map(|(death, replies)| letter(death, replies))
+            .collect())
     }
 
-    /// Rank of the first entry after `cursor`. If the cursor's entry has gone, or lies in another
-    /// shard, that of the first entry with its time of death.
-    async fn rank_after(&self, key: &Bytes, cursor: &DlqCursor) -> Result<usize, HostError> {
-        let above = format!("({}", cursor.died_ms);
-        let steps = vec![
-            command([b"ZREVRANK", key, cursor.id.as_str().as_bytes()]),
-            command([b"ZCOUNT", key, above.as_bytes(), b"+inf"]),
-        ];
-        let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || {
-            replies
-                .next()
-                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
-        };
-        let (rank, count) = (next()?, next()?);
-        let known = if rank == Reply::Nil {
-            None
-        } else {
-            integer(&rank).map(|rank| rank + 1)
-        };
-        let rank = known.or_else(|| integer(&count)).unwrap_or(0);
-        Ok(usize::try_from(rank).unwrap_or(0))
-    }
-
-    async fn dead_letter_at(
-        &self,
-        death: &DlqCursor,
-        end: &str,
-    ) -> Result<Option<DeadLetter>, HostError> {
+    fn letter_steps(&self, death: &DlqCursor, depth: Depth) -> Vec<Step> {
         let (shard, id) = (death.id.shard(), death.id.as_str());
-        let key = self.keys.envelope(shard, id);
-        let steps = vec![
-            Step::Command(vec![
-                "HGET".into(),
-                self.keys.of_shard(shard, "m"),
-                id.to_owned().into(),
-            ]),
-            command([b"GETRANGE", &key, b"0", end.as_bytes()]),
-            command([b"STRLEN", &key]),
-            Step::Command(vec!["GET".into(), self.keys.response(shard, id)]),
-        ];
-        let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || {
-            replies
-                .next()
-                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
+        let (records, envelope) = (
+            self.keys.of_shard(shard, "m"),
+            self.keys.envelope(shard, id),
+        );
+        let response = self.keys.response(shard, id);
+        let (envelope_end, response_end) = match depth {
+            Depth::Heads => (HEAD_END, HEAD_END),
+            Depth::Listed => (HEAD_END, b"-1".as_slice()),
+            Depth::Whole => (b"-1".as_slice(), b"-1".as_slice()),
         };
-        let (packed, envelope, length, response) = (next()?, next()?, next()?, next()?);
-        let bytes = |reply| {
-            if let Reply::Bytes(bytes) = reply {
-                bytes
-            } else {
-                Bytes::new()
-            }
-        };
-        let Reply::Bytes(packed) = packed else {
-            return Ok(None);
-        };
-        let envelope = bytes(envelope);
-        let whole = integer(&length)
-            .and_then(|length| usize::try_from(length).ok())
-            .unwrap_or(0);
-        Ok(Some(DeadLetter {
-            id: death.id,
-            died_ms: death.died_ms,
-            record: Record::parse(&packed),
-            is_cut: envelope.len() < whole,
-            envelope,
-            response: bytes(response),
-        }))
+        vec![
+            command([b"HGET", &records, id.as_bytes()]),
+            command([b"GETRANGE", &envelope, b"0", envelope_end]),
+            command([b"STRLEN", &envelope]),
+            command([b"GETRANGE", &response, b"0", response_end]),
+        ]
     }
+}
+
+/// How much of a letter is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Heads,
+    Listed,
+    Whole,
+}
+
+fn letter(death: &DlqCursor, replies: Vec<Reply>) -> Option<DeadLetter> {
+    let bytes = |reply| match reply {
+        Reply::Bytes(bytes) => bytes,
+        _ => Bytes::new(),
+    };
+    let [packed, envelope, length, response] = <[Reply; 4]>::try_from(replies).ok()?;
+    let Reply::Bytes(packed) = packed else {
+        return None;
+    };
+    let envelope = bytes(envelope);
+    let whole = integer(&length).and_then(|length| usize::try_from(length).ok());
+    Some(DeadLetter {
+        id: death.id,
+        died_ms: death.died_ms,
+        record: Record::parse(&packed),
+        is_cut: envelope.len() < whole.unwrap_or_default(),
+        envelope,
+        response: bytes(response),
+    })
 }

@@ -52,6 +52,10 @@ pub enum HostError {
     /// NOREPLICAS, BUSY, UNBLOCKED, "non local key"; also a connection that could not be made.
     #[error("the store cannot take this now: {0}")]
     RetryLater(String),
+    /// The item was applied, but too few replicas have it: a failover may lose it. Sending it again
+    /// under the same id is safe, and asks the replicas again.
+    #[error("too few replicas have it: {0}")]
+    Unconfirmed(String),
     /// The store is full (`OOM`) and applied nothing of this item.
     #[error("the store is full: {0}")]
     Full(String),
@@ -72,8 +76,13 @@ impl HostError {
                 .split(' ')
                 .next()
                 .is_some_and(|code| code.len() > 1 && code.bytes().all(|b| b.is_ascii_uppercase())),
-            Self::Lost(_) => false,
+            Self::Lost(_) | Self::Unconfirmed(_) => false,
         }
+    }
+
+    /// Whether the item may have been applied all the same.
+    pub fn may_be_applied(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Unconfirmed(_))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::args::{Args, text};
-use super::host::{HostError, Reply, Step};
+use super::args::{Args, command, text};
+use super::host::{HostError, Reply};
 use super::{Record, Store, scripts};
 use crate::message::MessageId;
 
@@ -35,28 +35,17 @@ impl Store {
     /// The message `id`; `None` once it has ended and its grace is over, or was never accepted.
     pub async fn message(&self, id: &MessageId) -> Result<Option<StoredMessage>, HostError> {
         let shard = id.shard();
-        let command = |words: Vec<Bytes>| Step::Command(words);
-        let member = Bytes::copy_from_slice(id.as_str().as_bytes());
+        let (records, due) = (
+            self.keys.of_shard(shard, "m"),
+            self.keys.of_shard(shard, "d"),
+        );
+        let member = id.as_str().as_bytes();
         let steps = vec![
-            command(vec![
-                "HGET".into(),
-                self.keys.of_shard(shard, "m"),
-                member.clone(),
-            ]),
-            command(vec!["GET".into(), self.keys.envelope(shard, id.as_str())]),
-            command(vec![
-                "ZSCORE".into(),
-                self.keys.of_shard(shard, "d"),
-                member,
-            ]),
+            command([b"HGET", &records, member]),
+            command([b"GET", &self.keys.envelope(shard, id.as_str())]),
+            command([b"ZSCORE", &due, member]),
         ];
-        let mut replies = self.host.run(steps).await.into_iter();
-        let mut next = || {
-            replies
-                .next()
-                .unwrap_or_else(|| Err(HostError::Lost(String::new())))
-        };
-        let (packed, envelope, due) = (next()?, next()?, next()?);
+        let [packed, envelope, due] = self.run_all(steps).await?;
         let (Reply::Bytes(packed), Reply::Bytes(envelope)) = (packed, envelope) else {
             return Ok(None);
         };
@@ -76,16 +65,47 @@ impl Store {
         }))
     }
 
+    /// The first 4,096 bytes of each message's envelope; empty for a message that is not there.
+    pub async fn envelope_heads(&self, ids: &[MessageId]) -> Result<Vec<Bytes>, HostError> {
+        let read = |store: &Self, id: &MessageId| {
+            let key = store.keys.envelope(id.shard(), id.as_str());
+            vec![command([b"GETRANGE", &key, b"0", b"4095"])]
+        };
+        let replies = self.batched(ids, MessageId::shard, read).await?;
+        let heads = replies
+            .into_iter()
+            .map(|replies| match replies.into_iter().next() {
+                Some(Reply::Bytes(head)) => head,
+                _ => Bytes::new(),
+            });
+        Ok(heads.collect())
+    }
+
     /// Cancels `id`. Safe to repeat.
     pub async fn cancel(&self, id: &MessageId, event: Bytes) -> Result<Cancelled, HostError> {
-        let args = Args::new().text(id.as_str()).bytes(event);
-        let reply = self
-            .run_script(id.shard(), &scripts::CANCEL_MESSAGE, args)
-            .await?;
-        Ok(match text(&reply).as_deref() {
-            Some("cancelled") => Cancelled::Now,
-            Some("requested") => Cancelled::Requested,
-            _ => Cancelled::None,
-        })
+        let cancelled = self.cancel_all(&[(*id, event)]).await?;
+        Ok(cancelled.first().copied().unwrap_or(Cancelled::None))
+    }
+
+    /// Cancels each of the messages, which come with their entries in the event log. An error may
+    /// come after some were cancelled; safe to repeat.
+    pub async fn cancel_all(
+        &self,
+        messages: &[(MessageId, Bytes)],
+    ) -> Result<Vec<Cancelled>, HostError> {
+        let script = |store: &Self, (id, event): &(MessageId, Bytes)| {
+            let args = Args::new().text(id.as_str()).bytes(event.clone());
+            vec![store.script(id.shard(), &scripts::CANCEL_MESSAGE, args)]
+        };
+        let replies = self.batched(messages, |(id, _)| id.shard(), script).await?;
+        let cancelled =
+            replies
+                .iter()
+                .map(|replies| match replies.first().and_then(text).as_deref() {
+                    Some("cancelled") => Cancelled::Now,
+                    Some("requested") => Cancelled::Requested,
+                    _ => Cancelled::None,
+                });
+        Ok(cancelled.collect())
     }
 }

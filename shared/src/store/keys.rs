@@ -24,8 +24,9 @@
 //! | `hs:{i}:sc` | zset | schedule -> due ms |
 //! | `hs:{i}:log` | stream | events, one packed entry an exchange; bounded |
 //! | `hs:{i}:w` | list | at most one wake-up token |
+//! | `hs:{i}:ack` | string | written before replicas are waited for, so that there is a write to wait for |
 //! | `hs:{i}:nil` | – | never exists; declared by every script |
-//! | `hs:meta` | hash | number of shards, record version, key ring |
+//! | `hs:meta` | hash | number of shards, record version, time of birth, key ring |
 
 use bytes::Bytes;
 

@@ -5,16 +5,23 @@
 
 mod args;
 mod audit;
+mod batches;
+mod checkup;
 mod completions;
 mod dead_letters;
+mod deaths;
 mod events;
 mod exchange;
 mod heartbeat;
 mod inspect;
+mod key_ring;
 mod lanes;
+mod meta;
 mod operations;
+mod order;
 mod publish;
 mod record;
+mod recover;
 mod schedules;
 
 pub mod embedded;
@@ -25,20 +32,24 @@ pub mod redis_host;
 pub mod script;
 pub mod scripts;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
 pub use completions::{Completion, CompletionKey, Placeholder, Withdrawn};
-pub use dead_letters::{DeadLetter, DeadLetterPage, DlqCursor, Redriven};
+pub use dead_letters::{DeadLetter, DlqCursor, Redrive, Redriven};
+pub use deaths::{DeathRange, Deaths};
+pub use events::{EventPosition, EventRange, EventWalk, StoredEvent};
 pub use exchange::{
     Child, Counters, Exchange, Exchanged, Fair, Held, LOST_MAX, Lease, LeaseToken, Outcome,
     Renewed, Settled, Settlement,
 };
 pub use inspect::{Cancelled, StoredMessage};
+pub use key_ring::RingChange;
 pub use lanes::{FlowKeyPage, LaneChange};
+pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
@@ -87,6 +98,8 @@ pub struct Store {
     shards: Shards,
     lease_ms: u64,
     retention: Retention,
+    /// When the store was first used, as this deployment's meta key had it last.
+    born: Arc<Mutex<Option<Bytes>>>,
 }
 
 impl Store {
@@ -106,6 +119,25 @@ impl Store {
             shards,
             lease_ms,
             retention,
+            born: Arc::default(),
+        }
+    }
+
+    /// The same store through another host, which has connections of its own.
+    #[must_use]
+    pub fn through(&self, host: Arc<dyn Host>) -> Self {
+        Self {
+            host,
+            ..self.clone()
+        }
+    }
+
+    /// The same store with another number of shards.
+    #[must_use]
+    pub fn with_shards(&self, shards: Shards) -> Self {
+        Self {
+            shards,
+            ..self.clone()
         }
     }
 

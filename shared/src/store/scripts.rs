@@ -70,6 +70,8 @@ scripts! {
     COMPLETE_COMPLETION = "complete_completion" [];
     /// Takes back a deferred completion that nothing will complete.
     WITHDRAW_COMPLETION = "withdraw_completion" [];
+    /// Replaces the key ring.
+    REPLACE_KEY_RING = "replace_key_ring" [];
     /// Repairs half states.
     AUDIT_RECORDS = "audit_records" [LANE, LIFE];
     /// Recounts a lane's in-flight.

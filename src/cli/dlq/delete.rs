@@ -7,10 +7,9 @@ use hookstash_shared::environment::Environment;
 use http::Method;
 use serde_json::json;
 
-use super::Common;
-use super::letters::check_id;
-use super::redrive::{Done, conclude};
+use super::{Common, EMPTY};
 use crate::cli::failure::Failure;
+use crate::cli::remote::{Done, Named, check_id, conclude};
 
 /// Delete dead letters for good
 #[derive(Args)]
@@ -36,6 +35,12 @@ impl Delete {
                 result,
             });
         }
-        conclude(self.common.output, "Deleted", done)
+        conclude(
+            self.common.output,
+            Named::DeadLetter,
+            "Deleted",
+            EMPTY,
+            done,
+        )
     }
 }

@@ -4,6 +4,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::which::Which;
 use crate::cli::failure::Failure;
 use crate::cli::transport::Server;
 
@@ -20,17 +21,21 @@ pub(super) struct Page {
 /// Where a walk is.
 pub(super) struct Walk<'a> {
     server: &'a Server,
+    /// The path without a cursor.
+    first: String,
     /// `None` = at the end.
     path: Option<String>,
 }
 
 impl<'a> Walk<'a> {
-    /// From the newest letter on.
-    pub(super) fn new(server: &'a Server) -> Self {
-        Self {
+    /// Through those that are meant, from the newest on.
+    pub(super) fn new(server: &'a Server, which: &Which) -> Result<Self, Failure> {
+        let first = format!("/v2/dlq?{}", which.query(PAGE)?);
+        Ok(Self {
             server,
-            path: Some(format!("/v2/dlq?count={PAGE}")),
-        }
+            path: Some(first.clone()),
+            first,
+        })
     }
 
     /// The next page; `None` after the last one.
@@ -41,7 +46,7 @@ impl<'a> Walk<'a> {
         let answer = self.server.ask(Method::GET, &path).await?.success()?;
         let page: Page = answer.json()?;
         let next = page.cursor.as_deref().filter(|cursor| !cursor.is_empty());
-        self.path = next.map(|cursor| format!("/v2/dlq?count={PAGE}&cursor={cursor}"));
+        self.path = next.map(|cursor| format!("{}&cursor={cursor}", self.first));
         Ok(Some(page))
     }
 }
@@ -93,14 +98,4 @@ impl Letter {
             (status, Some(class)) => format!("{status} {class}"),
         }
     }
-}
-
-/// An id that can stand in a path; anything else cannot be a dead letter's.
-pub(super) fn check_id(id: &str) -> Result<&str, Failure> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !id.is_empty() && id.bytes().all(is_plain) {
-        return Ok(id);
-    }
-    Err(Failure::usage("an id has a character that no id has")
-        .advise("Ids look like msg_0006c2q4p8jn9m2v5e7t1xkz3w4r; `hookstash dlq list` shows them."))
 }

@@ -7,9 +7,11 @@ use hookstash_shared::environment::Environment;
 use serde_json::value::RawValue;
 
 use super::letters::{Letter, Walk};
-use super::{Common, Output, table};
+use super::which::Which;
+use super::{Common, EMPTY, Output};
 use crate::cli::failure::Failure;
 use crate::cli::out::say;
+use crate::cli::table;
 
 /// List dead letters, newest first
 ///
@@ -19,6 +21,8 @@ use crate::cli::out::say;
 pub(super) struct List {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    which: Which,
     /// Most letters to list
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
@@ -27,7 +31,7 @@ pub(super) struct List {
 impl List {
     pub(super) async fn run(self, environment: &dyn Environment) -> Result<ExitCode, Failure> {
         let server = self.common.server(environment)?;
-        let mut walk = Walk::new(&server);
+        let mut walk = Walk::new(&server, &self.which)?;
         let mut letters: Vec<Box<RawValue>> = Vec::new();
         let mut has_more = false;
         while let Some(page) = walk.next().await? {
@@ -40,7 +44,7 @@ impl List {
         letters.truncate(self.limit);
         match self.common.output {
             Output::Json => say(json(&letters)),
-            Output::Table if letters.is_empty() => say("The dead-letter queue is empty."),
+            Output::Table if letters.is_empty() => say(EMPTY),
             Output::Table => say(rows(&letters)?),
         }
         if has_more {

@@ -5,15 +5,15 @@ mod letters;
 mod list;
 mod redrive;
 mod show;
-mod table;
+mod which;
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use hookstash_shared::environment::Environment;
 
 use super::failure::Failure;
-use super::transport::Server;
+use super::remote::{Common, Output};
 
 /// Read, redrive and delete dead letters
 ///
@@ -32,7 +32,9 @@ Examples:
   hookstash dlq list
   hookstash dlq show msg_0006c2q4p8jn9m2v5e7t1xkz3w4r
   hookstash dlq redrive msg_0006c2q4p8jn9m2v5e7t1xkz3w4r
+  hookstash dlq list --status 503 --since 1h
   hookstash dlq redrive --all
+  hookstash dlq redrive --all --label nightly
   hookstash dlq list -o json | jq -r '.messages[].dlqId'
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such dead letter."
@@ -42,42 +44,17 @@ pub(super) struct Dlq {
     command: Command,
 }
 
+pub(super) use which::from_ms;
+
+/// What is said when there is nothing to do.
+const EMPTY: &str = "The dead-letter queue is empty.";
+
 #[derive(Subcommand)]
 enum Command {
     List(list::List),
     Show(show::Show),
     Redrive(redrive::Redrive),
     Delete(delete::Delete),
-}
-
-/// Where the server is, and how to print.
-#[derive(Args)]
-struct Common {
-    /// The server
-    #[arg(
-        long,
-        value_name = "URL",
-        help = "The server [env: QSTASH_URL] [default: http://127.0.0.1:8080]"
-    )]
-    url: Option<String>,
-    /// How to print the result
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Table,
-    /// One JSON document, for programs.
-    Json,
-}
-
-impl Common {
-    fn server(&self, environment: &dyn Environment) -> Result<Server, Failure> {
-        Server::find(self.url.as_deref(), environment)
-    }
 }
 
 impl Dlq {

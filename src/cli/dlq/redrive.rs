@@ -8,12 +8,12 @@ use futures::stream::{self, StreamExt as _};
 use hookstash_shared::environment::Environment;
 use http::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
 
-use super::letters::{Letter, Walk, check_id};
-use super::{Common, Output};
+use super::letters::{Letter, Walk};
+use super::which::Which;
+use super::{Common, EMPTY};
 use crate::cli::failure::Failure;
-use crate::cli::out::say;
+use crate::cli::remote::{Done, Named, check_id, conclude};
 use crate::cli::transport::Server;
 
 /// Calls at one time.
@@ -31,22 +31,21 @@ pub(super) struct Redrive {
     /// Their ids, as `hookstash dlq list` shows them
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Every letter that is in the queue now
+    /// Every letter that is in the queue now, or every one that the filters mean
     #[arg(long)]
     all: bool,
-}
-
-/// What became of one letter.
-pub(super) struct Done {
-    pub(super) id: String,
-    pub(super) result: Result<Value, Failure>,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Redrive {
     pub(super) async fn run(self, environment: &dyn Environment) -> Result<ExitCode, Failure> {
         let server = self.common.server(environment)?;
+        if !self.all && self.which.is_given() {
+            return Err(Failure::usage("filters go with --all, not with ids"));
+        }
         let ids = if self.all {
-            all(&server).await?
+            all(&server, &self.which).await?
         } else {
             self.ids
         };
@@ -61,12 +60,18 @@ impl Redrive {
             .collect()
             .await;
         bar.finish_and_clear();
-        conclude(self.common.output, "Redriven", done)
+        conclude(
+            self.common.output,
+            Named::DeadLetter,
+            "Redriven",
+            EMPTY,
+            done,
+        )
     }
 }
 
-async fn all(server: &Server) -> Result<Vec<String>, Failure> {
-    let mut walk = Walk::new(server);
+async fn all(server: &Server, which: &Which) -> Result<Vec<String>, Failure> {
+    let mut walk = Walk::new(server, which)?;
     let mut ids = Vec::new();
     while let Some(page) = walk.next().await? {
         for raw in &page.messages {
@@ -98,55 +103,5 @@ fn progress(count: usize) -> ProgressBar {
     match ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec} {eta} left") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
-    }
-}
-
-/// Prints what became of each, and says how to exit.
-pub(super) fn conclude(output: Output, verb: &str, done: Vec<Done>) -> Result<ExitCode, Failure> {
-    let total = done.len();
-    let (mut shown, mut failures) = (Vec::new(), Vec::new());
-    for Done { id, result } in done {
-        match result {
-            Ok(value) => {
-                let new = value
-                    .get("messageId")
-                    .and_then(Value::as_str)
-                    .map(str::to_owned);
-                if output == Output::Table {
-                    let became = new
-                        .as_deref()
-                        .map_or_else(String::new, |new| format!(" as {new}"));
-                    say(format_args!("{verb} {id}{became}"));
-                }
-                let mut entry = json!({ "dlqId": id });
-                if let (Some(entry), Value::Object(value)) = (entry.as_object_mut(), value) {
-                    entry.extend(value);
-                }
-                shown.push(entry);
-            }
-            Err(failure) => {
-                // One alone is told at the end.
-                if output == Output::Table && total > 1 {
-                    eprintln!("{id}: {}", failure.text());
-                }
-                shown.push(json!({ "dlqId": id, "error": failure.text() }));
-                failures.push(failure);
-            }
-        }
-    }
-    if output == Output::Json {
-        say(json!({ "messages": shown }));
-    } else if total == 0 {
-        say("The dead-letter queue is empty.");
-    }
-    let failed = failures.len();
-    let all_missing = failures.iter().all(Failure::is_not_found);
-    match failures.pop() {
-        None => Ok(ExitCode::SUCCESS),
-        Some(only) if total == 1 => Err(only),
-        Some(_) if all_missing => Err(Failure::not_found(format!(
-            "{failed} of {total} do not exist"
-        ))),
-        Some(_) => Err(Failure::failed(format!("{failed} of {total} failed"))),
     }
 }

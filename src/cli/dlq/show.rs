@@ -9,11 +9,13 @@ use http::Method;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::letters::{Letter, check_id};
-use super::{Common, Output, table};
+use super::letters::Letter;
+use super::{Common, Output};
 use crate::cli::failure::Failure;
 use crate::cli::out::say;
 use crate::cli::paint::harmless;
+use crate::cli::remote::check_id;
+use crate::cli::table;
 
 /// Longest text of a body that a table shows, in characters; JSON shows all.
 const BODY_CHARS_MAX: usize = 2_000;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookstash::api::{self, ApiState, Callers, Readiness};
+use hookstash::key_ring::KeyRing;
 use hookstash_producer::hooks::{HookDispatcher, Mode};
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::{Completions, StoredOperations};
@@ -87,7 +88,7 @@ pub(crate) fn state_on(host: Arc<dyn Host>, clock: Arc<dyn Clock>) -> ApiState {
         random,
         limits: Limits::default(),
         token: TOKEN.into(),
-        keys: Some(SigningKeys::development()),
+        keys: KeyRing::fixed(Some(SigningKeys::development())),
         egress: EgressPolicy::default(),
         environment: Arc::new(BTreeMap::<String, String>::new()),
         readiness: Readiness::new(),

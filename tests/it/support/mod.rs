@@ -1,11 +1,8 @@
 //! Equipment of the tests: real servers, a receiver, the program itself, a proxy between them.
-#![expect(
-    dead_code,
-    reason = "equipment is complete before every part of it has a test that uses it"
-)]
 
 pub(crate) mod front_door;
 pub(crate) mod hook_actor;
+pub(crate) mod load;
 pub(crate) mod name_server;
 pub(crate) mod process;
 pub(crate) mod program;
@@ -13,5 +10,6 @@ pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod redis_groups;
+pub(crate) mod scene;
 pub(crate) mod seam_actor;
 pub(crate) mod stage;

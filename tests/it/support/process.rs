@@ -63,6 +63,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
     /// All lines so far, of standard output and standard error in the order they were read.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.output.lines.lock().unwrap().clone()

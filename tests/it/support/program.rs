@@ -39,8 +39,12 @@ impl Program {
 
     /// `hookstash serve` or `api` on `redis`, once it is ready.
     pub(crate) async fn role(role: &str, redis: &RedisServer, env: &[(&str, &str)]) -> Self {
-        let url = redis.url();
-        let all = [&server_environment(&url)[..], env].concat();
+        Self::role_on(role, &redis.url(), env).await
+    }
+
+    /// `hookstash serve`, `api` or `worker` on the store at `url`, once it is ready.
+    pub(crate) async fn role_on(role: &str, url: &str, env: &[(&str, &str)]) -> Self {
+        let all = [&server_environment(url)[..], env].concat();
         let process = Process::start(&[role, "--listen", "127.0.0.1:0"], &all);
         let line = process.wait_for_line("ready address=", SOON).await;
         let address = line

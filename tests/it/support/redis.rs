@@ -21,6 +21,8 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub(crate) struct RedisOptions {
     /// Keep an append-only file, with this `appendfsync` (`always`, `everysec`, `no`).
     pub(crate) appendfsync: Option<&'static str>,
+    /// An append-only file to start from; copied.
+    pub(crate) log: Option<PathBuf>,
     /// `maxmemory`, for example `4mb`; the policy is `noeviction` unless `extra` says otherwise.
     pub(crate) maxmemory: Option<String>,
     /// The default user's password.
@@ -76,6 +78,10 @@ impl RedisServer {
     /// A server with `options`; panics with the server's log when it does not come up.
     pub(crate) fn start_with(options: RedisOptions) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
+        if let Some(log) = &options.log {
+            let copy = dir.path().join("appendonly.aof");
+            std::fs::copy(log, copy).expect("a copy of the log");
+        }
         let mut last = String::new();
         for _ in 0..PORT_TRIES {
             let port = options.port.unwrap_or_else(free_port);

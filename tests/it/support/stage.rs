@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hookstash_producer::publish::Publisher;
 use hookstash_shared::clock::SystemClock;
+use hookstash_shared::descriptors::soft_limit;
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::{EgressPolicy, HttpClient, Resolver};
 use hookstash_shared::message::{
@@ -143,6 +144,7 @@ impl Stage {
         };
         let (environment, name_server) = (Arc::clone(&self.environment), self.name_server);
         let reports = Arc::clone(&self.reports);
+        let idle = self.settings.idle_connections(soft_limit());
         WorkerParts {
             store,
             clock: Arc::new(SystemClock::new()),
@@ -153,7 +155,8 @@ impl Stage {
                 let resolver = Resolver::with_name_servers(&[name_server])?;
                 let environment = Arc::clone(&environment);
                 let timeout = Duration::from_secs(5);
-                HttpClient::with_resolver(policy, environment, timeout, &resolver)
+                let http = HttpClient::with_resolver(policy, environment, timeout, &resolver)?;
+                Ok(Arc::new(http.keeping_at_most(idle)) as _)
             }),
             signer: watch::channel(self.signer.clone()).1,
             observer: Some(Arc::new(move |report| reports.lock().unwrap().push(report))),

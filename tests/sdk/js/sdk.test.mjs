@@ -190,6 +190,120 @@ test("dead letters are listed by pages and deleted one by one", async () => {
   }
 });
 
+test("dead letters are filtered, deleted and redriven by ids and by filter", async () => {
+  const [red, blue] = [randomUUID(), randomUUID()];
+  const path = somewhere();
+  const url = destination.answer(path, { status: 500 });
+  const publish = (label) => client.publish({ url, retries: 0, label, body: label });
+  const published = await Promise.all([red, red, red, blue, blue].map(publish));
+  const list = async (filter) => (await client.dlq.listMessages({ filter })).messages;
+  const dead = (label, count) =>
+    until(async () => (await list({ label })).length === count, `${count} dead letters`);
+  await dead(red, 3);
+  await dead(blue, 2);
+  assert.equal((await list({ label: [red, blue] })).length, 5);
+  assert.equal((await list({ label: red, responseStatus: 404 })).length, 0);
+  assert.equal((await list({ url, responseStatus: [404, 500] })).length, 5);
+  const letters = await list({ label: red, fromDate: new Date(0), toDate: Date.now() + 60_000 });
+  const ids = letters.map(({ dlqId }) => dlqId);
+  const some = (await client.dlq.listMessages({ dlqIds: ids.slice(0, 2) })).messages;
+  assert.deepEqual(some.map(({ dlqId }) => dlqId), ids.slice(0, 2));
+
+  await assert.rejects(
+    client.dlq.delete({ filter: { labeel: red } }),
+    refused(400, /labeel/),
+  );
+  await dead(red, 3);
+  assert.equal((await client.dlq.deleteMany({ dlqIds: ids.slice(0, 1) })).deleted, 1);
+  assert.equal((await client.dlq.delete({ filter: { label: red }, count: 1 })).deleted, 1);
+  await dead(red, 1);
+
+  destination.answer(path, { status: 200 });
+  const one = await client.dlq.retry(ids[2]);
+  assert.equal(one.responses.length, 1);
+  const two = await client.dlq.retry({ filter: { label: blue }, count: 1 });
+  assert.equal(two.responses.length, 1);
+  assert.ok(two.cursor);
+  const rest = await client.dlq.retry({ filter: { label: blue }, cursor: two.cursor });
+  assert.equal(rest.responses.length, 1);
+  assert.equal(rest.cursor, undefined);
+  const requests = await destination.waitFor(path, published.length + 3);
+  const sent = requests.slice(published.length).map((request) => request.headers["upstash-message-id"]);
+  const answered = [one, two, rest].flatMap(({ responses }) => responses.map((r) => r.messageId));
+  assert.deepEqual(new Set(sent), new Set(answered));
+  await dead(blue, 0);
+  await dead(red, 0);
+});
+
+test("all dead letters are deleted page by page", async () => {
+  const url = destination.answer(somewhere(), { status: 410 });
+  const label = randomUUID();
+  for (let n = 0; n < 3; n++) await client.publish({ url, retries: 0, label });
+  await until(
+    async () => (await client.dlq.listMessages({ filter: { label } })).messages.length === 3,
+    "three dead letters",
+  );
+  let cursor;
+  let deleted = 0;
+  do {
+    const page = await client.dlq.delete({ all: true, count: 2, cursor });
+    deleted += page.deleted;
+    cursor = page.cursor;
+  } while (cursor);
+  assert.ok(deleted >= 3, `${deleted}`);
+  assert.deepEqual((await client.dlq.listMessages()).messages, []);
+});
+
+test("several messages are cancelled by their ids", async () => {
+  const path = somewhere();
+  const message = { url: destination.url(path), delay: 3 };
+  const published = await Promise.all([1, 2, 3].map(() => client.publish(message)));
+  const ids = published.map(({ messageId }) => messageId);
+  assert.deepEqual(await client.messages.cancel([...ids.slice(0, 2), "msg_unknown"]), { cancelled: 2 });
+  assert.deepEqual(await client.messages.cancel({ messageIds: ids }), { cancelled: 1 });
+  for (const id of ids) await assert.rejects(client.messages.get(id), refused(404, /not found/));
+  await sleep(3_500);
+  assert.equal(destination.at(path).length, 0);
+});
+
+test("what happened to a message is in the logs, page by page", async () => {
+  const label = randomUUID();
+  const url = destination.answer(somewhere(), { status: 503 }, { status: 200 });
+  const message = { url, label, retryDelay: "50", retries: 2 };
+  const { messageId } = await client.publish(message);
+  const story = ["DELIVERED", "RETRY", "ERROR", "CREATED"];
+  const states = (logs) => logs.map(({ state }) => state);
+  const logs = await until(async () => {
+    const { logs } = await client.logs({ messageIds: [messageId] });
+    return logs.length === story.length && logs;
+  }, "the story of a message");
+  assert.deepEqual(states(logs), story);
+  for (const log of logs) {
+    assert.equal(log.messageId, messageId);
+    assert.equal(log.url, url);
+    assert.equal(log.label, label);
+    assert.equal(log.maxRetries, 2);
+    assert.ok(Math.abs(log.time - Date.now()) < 60_000);
+  }
+  assert.equal(logs[2].responseStatus, 503);
+  assert.equal(logs[1].nextDeliveryTime, logs[1].time + 50);
+  const seen = [];
+  let cursor;
+  do {
+    const page = await client.logs({ cursor, count: 1, filter: { label } });
+    assert.ok(page.logs.length <= 1);
+    seen.push(...page.logs);
+    cursor = page.cursor;
+  } while (cursor);
+  assert.deepEqual(states(seen), story);
+  const failed = (await client.logs({ filter: { label, state: "ERROR" } })).logs;
+  assert.deepEqual(states(failed), ["ERROR"]);
+  const host = new URL(url).host;
+  assert.deepEqual(states((await client.logs({ filter: { label, host } })).logs), story);
+  assert.deepEqual((await client.logs({ filter: { label, path: "/other" } })).logs, []);
+  await assert.rejects(client.logs({ filter: { labeel: "x" } }), refused(400, /labeel/));
+});
+
 test("a deduplication id is delivered once", async () => {
   const path = somewhere();
   const message = { url: destination.url(path), body: "x", deduplicationId: randomUUID() };

@@ -5,6 +5,8 @@ QSTASH_URL and QSTASH_TOKEN name the server, which must be allowed to call 127.0
 """
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import threading
@@ -16,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from qstash import AsyncQStash, QStash, Receiver
 from qstash.errors import QStashError, SignatureError
+from qstash.log import LogState
 
 URL = os.environ.get("QSTASH_URL", "")
 TOKEN = os.environ.get("QSTASH_TOKEN", "")
@@ -210,6 +213,70 @@ class SdkTest(unittest.TestCase):
             self.client.dlq.delete(id)
             with self.assert_refused(404, "not found"):
                 self.client.dlq.delete(id)
+
+    def test_dead_letters_are_filtered_and_deleted_many_at_once(self):
+        url = self.destination.url(somewhere(), (500, "no"))
+        label = str(uuid.uuid4())
+
+        def letters(**more):
+            return self.client.dlq.list(filter={"label": label, **more}).messages
+
+        for _ in range(3):
+            self.client.message.publish(url=url, retries=0, label=label)
+        until(lambda: len(letters()) == 3, "three dead letters")
+        self.assertEqual(len(letters(url=url, response_status=500)), 3)
+        self.assertEqual(letters(response_status=404), [])
+        self.assertEqual(letters(to_time=1), [])
+        ids = [letter.dlq_id for letter in letters()]
+        self.assertEqual(self.client.dlq.delete_many([]), 0)
+        self.assertEqual(self.client.dlq.delete_many(ids[:2]), 2)
+        self.assertEqual([letter.dlq_id for letter in letters()], ids[2:])
+        self.assertEqual(self.client.dlq.delete_many(ids), 1)
+
+    def test_several_messages_are_cancelled(self):
+        path = somewhere()
+        publish = self.client.message.publish
+        ids = [publish(url=self.destination.url(path), delay="3s").message_id for _ in range(3)]
+        self.assertEqual(self.client.message.cancel_many([]), 0)
+        self.assertEqual(self.client.message.cancel_many(ids[:2] + ["msg_unknown"]), 2)
+        self.assertEqual(self.client.message.cancel_many(ids), 1)
+        time.sleep(3.5)
+        self.assertEqual(self.destination.at(path), [])
+
+    def test_what_happened_to_a_message_is_in_the_logs(self):
+        label = str(uuid.uuid4())
+        url = self.destination.url(somewhere(), (503, ""), (200, ""))
+        published = self.client.message.publish(url=url, label=label, retry_delay="50", retries=2)
+        story = [LogState.DELIVERED, LogState.RETRY, LogState.ERROR, LogState.CREATED]
+
+        def logs(**filter):
+            # The SDK prints every answer.
+            with contextlib.redirect_stdout(io.StringIO()):
+                return self.client.log.list(filter=filter).logs
+
+        until(lambda: len(logs(label=label)) == 4, "the story of a message")
+        for found in (logs(label=label), logs(message_ids=[published.message_id])):
+            self.assertEqual([log.state for log in found], story)
+            for log in found:
+                self.assertEqual(log.message_id, published.message_id)
+                self.assertEqual((log.url, log.label, log.max_retries), (url, label, 2))
+                self.assertEqual(log.retry_delay_expression, "50")
+        self.assertEqual(found[2].response_status, 503)
+        self.assertEqual(found[1].next_delivery_time, found[1].time + 50)
+        retries = logs(label=label, state=LogState.RETRY)
+        self.assertEqual([log.state for log in retries], [LogState.RETRY])
+        self.assertEqual(len(logs(label=label, state=LogState.IN_PROGRESS)), 2)
+        self.assertEqual(logs(label=label, to_time=1), [])
+        seen, cursor = [], None
+        while True:
+            with contextlib.redirect_stdout(io.StringIO()):
+                page = self.client.log.list(cursor=cursor, count=1, filter={"label": label})
+            self.assertLessEqual(len(page.logs), 1)
+            seen.extend(log.state for log in page.logs)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self.assertEqual(seen, story)
 
     def test_a_deduplication_id_is_delivered_once(self):
         path = somewhere()

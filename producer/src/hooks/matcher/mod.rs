@@ -8,6 +8,7 @@
 //! time; otherwise `fancy-regex` does, with a limit on backtracking.
 
 mod emit;
+mod escape;
 mod groups;
 mod parse;
 mod set;

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use super::support::{
     Answer, Receiver, client, local_client, name_server, post, read_request, run_in_child,
+    run_in_child_with_files,
 };
 use crate::environment::{Environment, ProcessEnvironment};
 use crate::error_class::ErrorClass;
@@ -289,4 +290,26 @@ async fn an_upload_nobody_reads_is_timeout() {
     };
     let error = local_client().send(request).await.expect_err("no answer");
     assert_eq!(error.class, ErrorClass::Timeout);
+}
+
+/// A process of its own, because the limit is that of a process.
+#[tokio::test]
+async fn h17_a_call_without_a_file_for_its_socket_waits_for_one() {
+    const CHILD: &str = "HOOKSTASH_TEST_FILES";
+    if ProcessEnvironment.get(CHILD).is_none() {
+        let name = "http::tests::failures::h17_a_call_without_a_file_for_its_socket_waits_for_one";
+        return run_in_child_with_files(name, 128, &[(CHILD, "1")]).await;
+    }
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let receiver = Receiver::answering(ok).await;
+    let client = local_client();
+    let url = receiver.url();
+    let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let answered = tokio::spawn(async move { client.send(post(&url)).await });
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(!answered.is_finished(), "it waits, and fails nothing");
+    // Both ends of the connection are in this process.
+    files.truncate(files.len() - 8);
+    answered.await.expect("no panic").expect("an answer");
+    assert_eq!(receiver.seen.requests().len(), 1);
 }

@@ -232,6 +232,23 @@ pub async fn run_in_child(name: &str, variables: &[(&str, &str)]) {
         .output()
         .await
         .expect("child");
+    assert_passed(&output);
+}
+
+/// The same with at most `files` open files.
+pub async fn run_in_child_with_files(name: &str, files: usize, variables: &[(&str, &str)]) {
+    let output = tokio::process::Command::new("sh")
+        .args(["-c", "ulimit -n \"$0\"; exec \"$@\"", &files.to_string()])
+        .arg(std::env::current_exe().expect("own path"))
+        .args(["--exact", name, "--nocapture"])
+        .envs(variables.iter().copied())
+        .output()
+        .await
+        .expect("child");
+    assert_passed(&output);
+}
+
+fn assert_passed(output: &std::process::Output) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
     assert!(text.contains("1 passed"), "the child ran no test: {text}");

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::commands::{Access, Call, Effect, Spec, find};
 use super::keyspace::Keyspace;
+use super::log::Log;
 use super::refusal::Refusal;
 use crate::clock::Clock;
 use crate::store::host::Reply;
@@ -26,6 +27,7 @@ pub(super) struct Database {
     wrote: bool,
     effects: Effects,
     journal: Option<Vec<Effects>>,
+    log: Option<Arc<Log>>,
 }
 
 impl fmt::Debug for Database {
@@ -47,7 +49,14 @@ impl Database {
             wrote: false,
             effects: Effects::new(),
             journal: None,
+            log: None,
         }
+    }
+
+    /// Goes on from `keyspace`, and writes the effects of every later step to `log`.
+    pub(super) fn resume(&mut self, keyspace: Keyspace, log: Arc<Log>) {
+        self.keyspace = keyspace;
+        self.log = Some(log);
     }
 
     /// Starts a step: reads the clock once and removes the keys whose time has passed. Each key
@@ -63,9 +72,13 @@ impl Database {
     /// Ends a step: its effects are kept together.
     pub(super) fn end(&mut self) {
         let effects = std::mem::take(&mut self.effects);
-        if let Some(journal) = &mut self.journal
-            && !effects.is_empty()
-        {
+        if effects.is_empty() {
+            return;
+        }
+        if let Some(log) = &self.log {
+            log.append(&effects);
+        }
+        if let Some(journal) = &mut self.journal {
             journal.push(effects);
         }
     }
@@ -114,11 +127,12 @@ impl Database {
     }
 
     fn apply(&mut self, spec: &Spec, words: &[Bytes]) -> Result<Reply, Refusal> {
+        let keeps_effects = self.keeps_effects();
         let mut call = Call::new(spec, &mut self.keyspace, self.now_ms, words);
         let answer = spec.run(&mut call);
         match call.effect {
             Effect::Nothing => {}
-            Effect::AsGiven if self.journal.is_none() => {}
+            Effect::AsGiven if !keeps_effects => {}
             Effect::AsGiven => self.note(vec![words.to_vec()]),
             Effect::Rewritten(commands) => self.note(commands),
         }
@@ -127,9 +141,13 @@ impl Database {
 
     /// The one place every change passes, in order.
     fn note(&mut self, commands: Effects) {
-        if self.journal.is_some() {
+        if self.keeps_effects() {
             self.effects.extend(commands);
         }
+    }
+
+    fn keeps_effects(&self) -> bool {
+        self.journal.is_some() || self.log.is_some()
     }
 
     /// Keeps the effects of every later step, and returns those kept since the last call.

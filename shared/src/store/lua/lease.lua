@@ -35,11 +35,25 @@ local function missing_envelopes(ids)
   return missing
 end
 
+-- Counts leases of one host after the other; a flow lane asks about hosts in between, so there
+-- each counts at once.
+local function count_host(lane, run, host)
+  if run.host ~= host and run.count > 0 then
+    call('HINCRBY', P .. 'hi', run.host, run.count)
+    run.count = 0
+  end
+  run.host, run.count = host, run.count + 1
+  if kind(lane) == 'f' then
+    call('HINCRBY', P .. 'hi', host, 1)
+    run.count = 0
+  end
+end
+
 -- One visit: leases up to `limit` from the head of the lane. Returns why it stopped early: T rate
 -- spent, H its host is at the threshold, U unreadable record, B byte budget spent.
 local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
   local key = P .. 'ln:' .. lane
-  local taken, stop = 0, false
+  local taken, stop, run = 0, false, { count = 0 }
   while taken < limit and skipped < SKIPS_MAX and not stop do
     local ids = call('LRANGE', key, 0, limit - taken - 1)
     if #ids == 0 then break end
@@ -63,7 +77,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
         popped, buried = popped + 1, buried + 1
         r.st = 'b'
         finish(id, r, 'x', '', {})
-        event(id, 'b', '')
+        event(id, 'x', '')
       elseif kind(lane) == 'f' and host_in_flight(r.host) >= fair_host then
         stop = 'H'
       elseif bytes.left < r.size and #out > 0 then
@@ -78,7 +92,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
         popped, taken = popped + 1, taken + 1
         bytes.left = bytes.left - r.size
         r.st, r.no, r.nonce = 'l', r.no + 1, nonce
-        if kind(lane) ~= 'q' then call('HINCRBY', P .. 'hi', r.host, 1) end
+        if kind(lane) ~= 'q' then count_host(lane, run, r.host) end
         leases[#leases + 1], leases[#leases + 2] = text(now + lease_ms), id
         records[#records + 1], records[#records + 2] = id, pack_record(r)
         local n = #out
@@ -94,6 +108,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
       slot(lane, #leases / 2)
     end
   end
+  if run.count > 0 then call('HINCRBY', P .. 'hi', run.host, run.count) end
   return stop
 end
 

@@ -9,7 +9,7 @@ local function recover(limit, may_recover, lease_ms)
     local r = get_record(ids[i])
     if r and r.st == 'l' then
       give_back(ids[i], r, true, lease_ms)
-      event(ids[i], 'v', '')
+      event(ids[i], r.st == 'c' and 'c' or 'v', '')
     else
       call('ZREM', P .. 'l', ids[i])
     end

@@ -10,7 +10,7 @@ for i = #ARGV - 3, 2, -4 do
   local r = get_record(id)
   if r and r.st == 'l' and r.no == no and r.nonce == nonce then
     give_back(id, r, ARGV[i + 3] == '1', lease_ms)
-    event(id, 'b', '')
+    event(id, r.st == 'c' and 'c' or 'b', '')
     released = released + 1
   end
 end

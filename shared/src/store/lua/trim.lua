@@ -8,32 +8,54 @@ local function ended_entry(entry)
   return tonumber(ended or 0), id or ''
 end
 
--- Returns how many dead letters went, and whether a limit was reached.
-local function trim(limit, done_ms, dead_ms)
-  local is_behind = false
+local BODY_KEY = '^1|%l|%d+|%d*|%d+|%d+|%d+|%l*|%d+|([^|]*)|[^|]*|[^|]*|[^|]*$'
+
+-- Takes entries off the head of a list while `may_go(time, position)`. Returns their ids and times.
+local function take(key, limit, may_go)
+  local entries = call('LRANGE', P .. key, 0, limit - 1)
+  local ids, times = {}, {}
+  for i = 1, #entries do
+    local ended, id = ended_entry(entries[i])
+    if not may_go(ended, i) then break end
+    ids[i], times[i] = id, ended
+  end
+  if #ids > 0 then call('LPOP', P .. key, #ids) end
+  return ids, times
+end
+
+-- A delivered message loses its body, and its record too or a while later. Every message that is
+-- ever delivered comes by here, so what can be done for all of them at once is.
+local function forget_delivered(limit, done_ms)
   local over = call('LLEN', P .. 'done') - DONE_BODIES_MAX
-  for i = 1, limit do
-    local first = call('LINDEX', P .. 'done', 0)
-    if not first then break end
-    local ended, id = ended_entry(first)
-    local is_old = ended + done_ms <= now
-    if not is_old and i > over then break end
-    call('LPOP', P .. 'done')
-    local r = get_record(id)
-    if r then
-      drop_envelope(id, r)
-      if is_old then call('HDEL', P .. 'm', id) else mark_gone(id) end
+  local function is_old(ended) return ended + done_ms <= now end
+  local ids, times = take('done', limit, function(ended, i) return is_old(ended) or i <= over end)
+  if #ids == 0 then return end
+  local records = call('HMGET', P .. 'm', unpack(ids))
+  local are_shared = call('EXISTS', P .. 'rc') == 1
+  local bodies, old, gone = {}, {}, {}
+  for i = 1, #ids do
+    local ref = records[i] and string.match(records[i], BODY_KEY)
+    if ref then
+      if are_shared then
+        drop_envelope(ids[i], { ref = ref })
+      else
+        bodies[#bodies + 1] = P .. 'b:' .. ids[i]
+        if ref ~= '' then bodies[#bodies + 1] = P .. 'b:' .. ref end
+      end
+      if is_old(times[i]) then old[#old + 1] = ids[i]
+      else gone[#gone + 1] = text(now) .. ' ' .. ids[i] end
     end
   end
-  for i = 1, limit do
-    local first = call('LINDEX', P .. 'gone', 0)
-    if not first then break end
-    local ended, id = ended_entry(first)
-    if ended + GONE_MS > now then break end
-    call('LPOP', P .. 'gone')
-    call('HDEL', P .. 'm', id)
-    is_behind = i == limit
-  end
+  if #bodies > 0 then call('UNLINK', unpack(bodies)) end
+  if #old > 0 then call('HDEL', P .. 'm', unpack(old)) end
+  if #gone > 0 then call('RPUSH', P .. 'gone', unpack(gone)) end
+end
+
+-- Returns how many dead letters went, and whether a limit was reached.
+local function trim(limit, done_ms, dead_ms)
+  forget_delivered(limit, done_ms)
+  local gone = take('gone', limit, function(ended) return ended + GONE_MS <= now end)
+  if #gone > 0 then call('HDEL', P .. 'm', unpack(gone)) end
   local old = call('ZRANGEBYSCORE', P .. 'x', '-inf', text(now - dead_ms), 'LIMIT', 0, limit)
   for i = 1, #old do
     local r = get_record(old[i])
@@ -42,5 +64,5 @@ local function trim(limit, done_ms, dead_ms)
     if r then drop_envelope(old[i], r) end
     call('HDEL', P .. 'm', old[i])
   end
-  return #old, is_behind
+  return #old, #gone == limit
 end

@@ -34,6 +34,9 @@ pub struct RedisOptions {
     pub response_timeout: Duration,
     /// Certificate authorities in PEM form that `rediss://` trusts beside the public ones.
     pub certificate_authorities: Option<Vec<u8>>,
+    /// Replicas that must have what a pipeline wrote before it is answered; 0 asks none. For a host
+    /// that only publishes: pipelines go one after the other, in groups.
+    pub replicas: usize,
 }
 
 impl Default for RedisOptions {
@@ -42,6 +45,7 @@ impl Default for RedisOptions {
             connect_timeout: CONNECT_TIMEOUT,
             response_timeout: RESPONSE_TIMEOUT,
             certificate_authorities: None,
+            replicas: 0,
         }
     }
 }

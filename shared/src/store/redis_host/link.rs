@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -28,8 +28,10 @@ pub(super) enum Place {
     Fixed(ConnectionInfo),
     /// By asking sentinels for the master.
     Sentinel {
-        /// The sentinels.
+        /// The sentinels, with the login of the master.
         sentinels: Vec<ConnectionInfo>,
+        /// What they are asked with.
+        login: RedisConnectionInfo,
         /// The name they monitor the master under.
         master: String,
     },
@@ -138,8 +140,12 @@ impl Link {
     async fn open(&self) -> Result<Live, ConnectError> {
         match &self.place {
             Place::Fixed(server) => open(server, &self.options, self.response_timeout).await,
-            Place::Sentinel { sentinels, master } => {
-                let server = sentinel::master(sentinels, master, &self.options).await?;
+            Place::Sentinel {
+                sentinels,
+                login,
+                master,
+            } => {
+                let server = sentinel::master(sentinels, login, master, &self.options).await?;
                 open(&server, &self.options, self.response_timeout).await
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! - `url`: where Redis is; `connect`: one connection; `link`: a connection that heals itself
 //! - `pipeline`: items to commands, answers to results; `wait`: blocking waits
+//! - `replicated`: pipelines that replicas must have before they are answered
 //! - `sentinel`, `cluster`: finding the server; `errors`: what refusals mean; `facts`: for operators
 //!
 //! A connection on which an answer did not come, or which turned out to lead to the wrong server
@@ -14,6 +15,7 @@ mod errors;
 mod facts;
 mod link;
 mod pipeline;
+mod replicated;
 mod sentinel;
 mod url;
 mod wait;
@@ -26,6 +28,8 @@ use futures::future::{BoxFuture, try_join_all};
 
 use self::cluster::Cluster;
 use self::link::{Link, Place};
+use self::pipeline::Outcome;
+use self::replicated::Replicated;
 use self::url::Kind;
 use self::wait::Waiters;
 use super::host::{Host, HostError, Reply, Step, StepResult};
@@ -50,9 +54,11 @@ enum Topology {
     Cluster(Box<Cluster>),
 }
 
-/// One server: the shared connection and those of waits.
+/// One server: the shared connection, and those of calls that block.
 struct Node {
     link: Link,
+    /// When replicas are asked for: the connection of all pipelines but those of this host itself.
+    replicated: Option<Replicated>,
     waiters: Waiters,
 }
 
@@ -91,7 +97,12 @@ impl RedisHost {
             Kind::Sentinel { master } => {
                 let master = master.clone();
                 let sentinels = servers;
-                let place = Place::Sentinel { sentinels, master };
+                let login = url.sentinel_login.clone();
+                let place = Place::Sentinel {
+                    sentinels,
+                    login,
+                    master,
+                };
                 Topology::One(Box::new(Node::new(place, &options)))
             }
             Kind::Cluster => Topology::Cluster(Box::new(Cluster::new(servers, options))),
@@ -124,7 +135,7 @@ impl RedisHost {
             Ok(node) => node,
             Err(error) => return steps.iter().map(|_| Err(error.clone())).collect(),
         };
-        let outcome = pipeline::run(&node.link, steps).await;
+        let outcome = node.run(steps).await;
         if outcome.wrong_server {
             cluster.doubt().await;
         }
@@ -136,7 +147,7 @@ impl Host for RedisHost {
     fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Vec<StepResult>> {
         Box::pin(async move {
             match &self.topology {
-                Topology::One(node) => pipeline::run(&node.link, &steps).await.results,
+                Topology::One(node) => node.run(&steps).await.results,
                 Topology::Cluster(cluster) => Self::run_on_cluster(cluster, &steps).await,
             }
         })
@@ -162,9 +173,20 @@ impl Host for RedisHost {
 impl Node {
     fn new(place: Place, options: &RedisOptions) -> Self {
         let timeout = Some(options.response_timeout);
+        let link = || Link::new(place.clone(), options.clone(), timeout);
+        let replicas = options.replicas;
+        let replicated = (replicas > 0).then(|| Replicated::new(link(), replicas));
         Self {
-            link: Link::new(place.clone(), options.clone(), timeout),
+            link: link(),
+            replicated,
             waiters: Waiters::new(place, options.clone()),
+        }
+    }
+
+    async fn run(&self, steps: &[Step]) -> Outcome {
+        match &self.replicated {
+            Some(replicated) if !steps.is_empty() => replicated.run(steps).await,
+            _ => pipeline::run(&self.link, steps).await,
         }
     }
 

@@ -24,6 +24,16 @@ pub(super) struct Outcome {
 
 /// Runs `steps` in order on the connection of `link`.
 pub(super) async fn run(link: &Link, steps: &[Step]) -> Outcome {
+    run_ending(link, steps, false).await
+}
+
+/// Like [`run`]. The last step says something about all others, so it is sent once more behind one
+/// that had to be sent again.
+pub(super) async fn run_closing(link: &Link, steps: &[Step]) -> Outcome {
+    run_ending(link, steps, true).await
+}
+
+async fn run_ending(link: &Link, steps: &[Step], is_closing: bool) -> Outcome {
     let live = match link.get().await {
         Ok(live) => live,
         Err(error) => {
@@ -34,7 +44,12 @@ pub(super) async fn run(link: &Link, steps: &[Step]) -> Outcome {
         }
     };
     let mut answers = send(&live, encode_all(steps)).await;
-    resend_unknown(&live, steps, &mut answers).await;
+    let is_resent = resend_unknown(&live, steps, &mut answers).await;
+    if is_resent && is_closing {
+        let last = steps.last().map(|step| encode(step, true));
+        answers.truncate(steps.len().saturating_sub(1));
+        answers.extend(send(&live, last.into_iter().collect()).await);
+    }
     let wrong_server = answers.iter().any(Answer::is_wrong_server);
     if wrong_server {
         link.forget(&live).await;
@@ -106,12 +121,13 @@ fn assign(sent: &[bool], answers: RedisResult<Vec<Value>>) -> Vec<Answer> {
         .collect()
 }
 
-async fn resend_unknown(live: &Live, steps: &[Step], answers: &mut [Answer]) {
+/// Whether there were any.
+async fn resend_unknown(live: &Live, steps: &[Step], answers: &mut [Answer]) -> bool {
     let unknown: Vec<usize> = (0..answers.len())
         .filter(|&index| answers.get(index).is_some_and(Answer::is_unknown_script))
         .collect();
     if unknown.is_empty() {
-        return;
+        return false;
     }
     let commands = unknown
         .iter()
@@ -124,6 +140,7 @@ async fn resend_unknown(live: &Live, steps: &[Step], answers: &mut [Answer]) {
             *slot = answer;
         }
     }
+    true
 }
 
 fn encode_all(steps: &[Step]) -> Vec<Option<Cmd>> {

@@ -7,26 +7,27 @@ use super::connect::{RedisOptions, open};
 use super::errors::ConnectError;
 use super::url::{moved_to, server_name};
 
-/// Where `master` is, from the first sentinel that knows. All are asked at once, without a login.
+/// Where `master` is, from the first sentinel that knows. All are asked at once, with `login`.
 pub(super) async fn master(
     sentinels: &[ConnectionInfo],
+    login: &RedisConnectionInfo,
     master: &str,
     options: &RedisOptions,
 ) -> Result<ConnectionInfo, ConnectError> {
     let asked = sentinels
         .iter()
-        .map(|sentinel| Box::pin(ask(sentinel, master, options)));
+        .map(|sentinel| Box::pin(ask(sentinel, login, master, options)));
     select_ok(asked).await.map(|(server, _)| server)
 }
 
 async fn ask(
     sentinel: &ConnectionInfo,
+    login: &RedisConnectionInfo,
     master: &str,
     options: &RedisOptions,
 ) -> Result<ConnectionInfo, ConnectError> {
-    let login = RedisConnectionInfo::default();
-    let anonymous = sentinel.clone().set_redis_settings(login);
-    let mut live = open(&anonymous, options, Some(options.response_timeout)).await?;
+    let asked = sentinel.clone().set_redis_settings(login.clone());
+    let mut live = open(&asked, options, Some(options.response_timeout)).await?;
     let address: Option<(String, u16)> = redis::cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(master)

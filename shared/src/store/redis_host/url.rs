@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
+use url::form_urlencoded;
 
 use super::errors::ConnectError;
 
@@ -17,7 +20,8 @@ const SENTINEL_PORT: u16 = 26379;
 ///   `unix:///path[?db=n&user=u&pass=p]`
 /// - a cluster, by some of its nodes: `redis-cluster://…@host:port,host:port` (`rediss-cluster://`)
 /// - the master that sentinels know: `redis-sentinel://…@host:port,host:port/name[/db]`
-///   (`rediss-sentinel://`); user and password are the master's, sentinels are asked without any
+///   (`rediss-sentinel://`); user and password are the master's. Sentinels are asked without any,
+///   or with those of `?sentinel_user=u&sentinel_password=p`
 ///
 /// `+` may stand for `-`, and `valkey` for `redis`. Special characters in the user name or password
 /// are percent-encoded. Without a user name the password is that of the default user.
@@ -26,6 +30,8 @@ pub struct RedisUrl {
     pub(super) kind: Kind,
     /// At least one.
     pub(super) servers: Vec<ConnectionInfo>,
+    /// What sentinels are asked with.
+    pub(super) sentinel_login: RedisConnectionInfo,
 }
 
 /// What the named servers are.
@@ -53,6 +59,7 @@ impl RedisUrl {
             return Ok(Self {
                 kind: Kind::Standalone,
                 servers: vec![server(text)?],
+                sentinel_login: RedisConnectionInfo::default(),
             });
         }
         let (scheme, mode) = scheme.split_once(['-', '+']).unwrap_or((scheme, ""));
@@ -73,6 +80,11 @@ impl RedisUrl {
             ));
         }
         let sentinel = matches!(kind, Kind::Sentinel { .. });
+        let (tail, sentinel_login) = if sentinel {
+            sentinel_login(tail)
+        } else {
+            (tail.to_owned(), RedisConnectionInfo::default())
+        };
         let servers = hosts
             .split(',')
             .take(SERVERS_MAX)
@@ -81,7 +93,11 @@ impl RedisUrl {
                 server(&format!("{scheme}://{login}{host}{tail}"))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { kind, servers })
+        Ok(Self {
+            kind,
+            servers,
+            sentinel_login,
+        })
     }
 }
 
@@ -91,7 +107,7 @@ impl fmt::Debug for RedisUrl {
         f.debug_struct("RedisUrl")
             .field("kind", &self.kind)
             .field("servers", &servers)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -129,8 +145,8 @@ fn kind_of<'a>(mode: &str, tail: &'a str) -> Result<(Kind, &'a str), ConnectErro
         "cluster" => Ok((Kind::Cluster, tail)),
         "sentinel" => {
             let path = tail.strip_prefix('/').unwrap_or_default();
-            let (master, tail) = path.split_at(path.find('/').unwrap_or(path.len()));
-            if master.is_empty() || master.contains(['?', '#']) {
+            let (master, tail) = path.split_at(path.find(['/', '?']).unwrap_or(path.len()));
+            if master.is_empty() || master.contains('#') {
                 return Err(invalid("the master's name is missing: …/name"));
             }
             let master = master.to_owned();
@@ -138,6 +154,26 @@ fn kind_of<'a>(mode: &str, tail: &'a str) -> Result<(Kind, &'a str), ConnectErro
         }
         _ => Err(invalid("the scheme is not one of Redis")),
     }
+}
+
+/// Takes the sentinels' own user and password out of the query of `tail`.
+fn sentinel_login(tail: &str) -> (String, RedisConnectionInfo) {
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let mut login = RedisConnectionInfo::default();
+    let mut others = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        login = match &*name {
+            "sentinel_user" => login.set_username(value),
+            "sentinel_password" => login.set_password(value),
+            _ => {
+                others.append_pair(&name, &value);
+                login
+            }
+        };
+    }
+    let others = others.finish();
+    let mark = if others.is_empty() { "" } else { "?" };
+    (format!("{path}{mark}{others}"), login)
 }
 
 /// `host` with a port: its own, else `port` when there is one.
@@ -245,5 +281,17 @@ mod tests {
         let names: Vec<String> = sentinel.servers.iter().map(server_name).collect();
         assert_eq!(names, ["a:26379", "[::2]:26379", "c:5"]);
         assert_eq!(sentinel.servers[0].redis_settings().db(), 4);
+        assert_eq!(sentinel.sentinel_login.password(), None);
+        let url = "redis-sentinel://a/main?sentinel_password=s";
+        let sentinel = RedisUrl::parse(url).expect("valid");
+        assert_eq!(sentinel.sentinel_login.password(), Some("s"));
+        assert_eq!(sentinel.servers[0].redis_settings().password(), None);
+        let url = "redis-sentinel://u:p@a/main/4?sentinel_user=eve&sentinel_password=s%40%23";
+        let sentinel = RedisUrl::parse(url).expect("valid");
+        assert_eq!(sentinel.sentinel_login.username(), Some("eve"));
+        assert_eq!(sentinel.sentinel_login.password(), Some("s@#"));
+        let master = sentinel.servers[0].redis_settings();
+        assert_eq!((master.db(), master.password()), (4, Some("p")));
+        assert!(!format!("{sentinel:?}").contains("s@#"));
     }
 }

@@ -6,7 +6,7 @@ use super::super::refusal::Refusal;
 use super::super::stream::{Stream, StreamId};
 use super::Access::{Grow, Read, Write};
 use super::stream_trim::{Options, id};
-use super::{Answer, Call, Effect, Spec, count, int, is};
+use super::{Answer, Call, Effect, Spec, count, int, is, ok};
 use crate::store::host::Reply;
 
 pub(super) const COMMANDS: &[Spec] = &[
@@ -16,6 +16,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("xrevrange", -4, Read, xrevrange),
     Spec::new("xtrim", -4, Write, xtrim),
     Spec::new("xdel", -3, Write, xdel),
+    Spec::new("xsetid", 3, Grow, xsetid),
 ];
 
 /// The id a new entry gets after `last`.
@@ -145,6 +146,26 @@ fn xdel(call: &mut Call<'_>) -> Answer {
         call.changed();
     }
     Ok(count(removed))
+}
+
+/// Sets the last id, which no entry's may be greater than.
+fn xsetid(call: &mut Call<'_>) -> Answer {
+    let [_, key, last] = call.words else {
+        return call.arity();
+    };
+    let last = id(last, 0)?;
+    let Some(stream) = call.keyspace.get_mut::<Stream>(key)? else {
+        return Err(Refusal::err("no such key"));
+    };
+    let top = stream.entries.last_key_value();
+    if top.is_some_and(|(top, _)| last < *top) {
+        return Err(Refusal::err(
+            "The ID specified in XSETID is smaller than the target stream top item",
+        ));
+    }
+    stream.last = last;
+    call.changed();
+    Ok(ok())
 }
 
 fn xrange(call: &mut Call<'_>) -> Answer {

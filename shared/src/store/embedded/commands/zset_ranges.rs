@@ -16,6 +16,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("zrangebyscore", -4, Read, zrangebyscore),
     Spec::new("zrevrangebyscore", -4, Read, zrevrangebyscore),
     Spec::new("zcount", 4, Read, zcount),
+    Spec::new("zrank", 3, Read, zrank),
     Spec::new("zrevrank", 3, Read, zrevrank),
     Spec::new("zremrangebyscore", 4, Write, zremrangebyscore),
     Spec::new("zremrangebyrank", 4, Write, zremrangebyrank),
@@ -189,6 +190,15 @@ fn zrevrank(call: &mut Call<'_>) -> Answer {
     };
     let set = call.keyspace.get::<SortedSet>(key)?;
     let rank = set.and_then(|set| set.iter().rev().position(|(other, _)| other == member));
+    Ok(rank.map_or(Reply::Nil, count))
+}
+
+fn zrank(call: &mut Call<'_>) -> Answer {
+    let [_, key, member] = call.words else {
+        return call.arity();
+    };
+    let set = call.keyspace.get::<SortedSet>(key)?;
+    let rank = set.and_then(|set| set.iter().position(|(other, _)| other == member));
     Ok(rank.map_or(Reply::Nil, count))
 }
 

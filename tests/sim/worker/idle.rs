@@ -1,0 +1,51 @@
+//! A worker with nothing to do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::caller::Answer;
+use super::ground::Ground;
+use super::in_virtual_time;
+use super::scene::Scene;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+#[test]
+fn an_idle_worker_looks_beats_and_sweeps_and_does_nothing_else() {
+    in_virtual_time(async {
+        let ground = Ground::new(1, 0, 1 << 20);
+        let mut scene = Scene::new(ground, 1, 4).await;
+        let ok = [Answer::Status(200, 5)];
+        scene.publish("h1.test/ok", Bytes::new(), &ok, |m| m).await;
+        scene.pass(Duration::from_mins(2)).await;
+        let begun = scene.now();
+        let late = scene.publish("h1.test/ok", Bytes::new(), &ok, |m| m).await;
+        scene.pass(Duration::from_millis(10)).await;
+        let calls = scene.ground.ledger().calls.get(&late).copied();
+        assert_eq!(
+            calls,
+            Some(1),
+            "it is called at once, {:?}",
+            scene.now() - begun
+        );
+        scene.pass(Duration::from_mins(2)).await;
+        scene.counts();
+        scene.pass(HOUR).await;
+        let counts = scene.counts();
+        // A look every 4 s, a wait of at most 5 s between, a beat every 5 s, a walk each minute.
+        let most = |what: &str| match what {
+            "exchange" => 3600 / 4 + 1,
+            "wait" => 3600 / 4 + 1,
+            "heartbeat" => 3600 / 5 + 1,
+            "command" => 60 * 4 + 10,
+            "sweep_trash" => 61,
+            _ => 2,
+        };
+        for (what, count) in &counts {
+            assert!(*count <= most(what), "{what}: {count} of {counts:?}");
+        }
+        scene.finish().await;
+        assert!(!scene.is_broken());
+    });
+}

@@ -1,0 +1,128 @@
+//! The store's side of a connection: what passes is told to the ground, and the laws are checked
+//! after every request that changed something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
+use hookstash_shared::store::{Lease, LeaseToken, Outcome, Settlement};
+
+use super::ground::Ground;
+
+/// Words of one settlement before its children, and of a child.
+const SETTLEMENT_WORDS: usize = 8;
+const CHILD_WORDS: usize = 9;
+
+pub struct Tap {
+    ground: Arc<Ground>,
+    /// The worker on this connection; `None` for a publisher.
+    worker: Option<usize>,
+}
+
+impl Tap {
+    pub fn new(ground: Arc<Ground>, worker: Option<usize>) -> Self {
+        Self { ground, worker }
+    }
+
+    fn told(&self, step: &Step, result: &StepResult) {
+        let Step::Script { script, args, .. } = step else {
+            return self.ground.count("command");
+        };
+        self.ground.count(script.name());
+        let (Some(worker), Ok(reply)) = (self.worker, result) else {
+            return;
+        };
+        match script.name() {
+            "exchange" => {
+                let leases = leases(reply, text(&args[1]).parse().expect("a nonce"));
+                let settlements = settlements(args);
+                self.ground.exchanged(worker, &settlements, &leases);
+            }
+            "release_leases" => self.ground.released(worker, args, reply),
+            _ => {}
+        }
+    }
+}
+
+impl Host for Tap {
+    fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Vec<StepResult>> {
+        Box::pin(async move {
+            let results = self.ground.embedded.run(steps.clone()).await;
+            for (step, result) in steps.iter().zip(&results) {
+                self.told(step, result);
+            }
+            self.ground.check_if_changed();
+            results
+        })
+    }
+
+    fn wait(&self, key: Bytes, timeout: Duration) -> BoxFuture<'_, Result<bool, HostError>> {
+        self.ground.embedded.wait(key, timeout)
+    }
+}
+
+pub fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn number(bytes: &Bytes) -> u64 {
+    text(bytes).parse().expect("a number")
+}
+
+fn settlements(args: &[Bytes]) -> Vec<Settlement> {
+    let mut rest = &args[10..];
+    let mut found = Vec::new();
+    while rest.len() >= SETTLEMENT_WORDS {
+        let outcome = match text(&rest[3]).as_str() {
+            "k" => Outcome::Delivered,
+            "r" => Outcome::Retry {
+                after: Duration::from_millis(number(&rest[4])),
+            },
+            "c" => Outcome::Cancelled,
+            _ => Outcome::Dead {
+                response: Bytes::new(),
+            },
+        };
+        found.push(Settlement {
+            id: text(&rest[0]).parse().expect("an id"),
+            token: LeaseToken {
+                number: number(&rest[1]),
+                nonce: u32::try_from(number(&rest[2])).expect("32 bits"),
+            },
+            outcome,
+            event: Bytes::new(),
+            children: Vec::new(),
+        });
+        let children = usize::try_from(number(&rest[7])).expect("few");
+        rest = &rest[SETTLEMENT_WORDS + children * CHILD_WORDS..];
+    }
+    found
+}
+
+fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
+    let Reply::Array(parts) = reply else {
+        return Vec::new();
+    };
+    let Some(Reply::Array(flat)) = parts.get(4) else {
+        return Vec::new();
+    };
+    let word = |reply: &Reply| match reply {
+        Reply::Bytes(bytes) => text(bytes),
+        other => panic!("a lease of {other:?}"),
+    };
+    flat.chunks(6)
+        .map(|six| Lease {
+            id: word(&six[0]).parse().expect("an id"),
+            token: LeaseToken {
+                number: word(&six[1]).parse().expect("a number"),
+                nonce,
+            },
+            failed: word(&six[2]).parse().expect("a number"),
+            lost: word(&six[3]).parse().expect("a number"),
+            body_key: None,
+            lane: word(&six[5]),
+        })
+        .collect()
+}
