@@ -31,6 +31,7 @@ mod group;
 mod operation;
 mod pipeline;
 mod ports;
+mod projection;
 mod publication;
 mod record;
 mod review;

@@ -375,3 +375,28 @@ async fn an_environment_that_cannot_be_read_lets_no_call_pass() {
         "{row:?}"
     );
 }
+
+#[tokio::test]
+async fn a_call_that_was_aborted_or_rejected_is_never_made() {
+    for status in [InterventionStatus::Aborted, InterventionStatus::Rejected] {
+        for permission in [Permission::Granted, Permission::NeedsApproval] {
+            let world = World::new(Mode::Queue);
+            let operation = world.start(vec![]).await;
+            world.rows.put(ToolRow {
+                id: "settled".to_owned(),
+                call: call("c1"),
+                intervention: Some(Intervention {
+                    status,
+                    ..Intervention::default()
+                }),
+                ..ToolRow::default()
+            });
+            let again = ToolRequest {
+                permission,
+                ..request("c1", &world.saying("written"))
+            };
+            let outcome = operation.run_tools(vec![vec![again]]).await.unwrap();
+            assert_eq!((outcome.state, world.runs()), (RunState::Interrupted, 0));
+        }
+    }
+}

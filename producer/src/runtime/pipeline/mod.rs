@@ -8,6 +8,7 @@ mod attempts;
 mod call;
 mod deferral;
 mod outcome;
+mod way;
 
 use std::sync::Arc;
 
