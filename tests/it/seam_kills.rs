@@ -113,6 +113,7 @@ async fn a_runtime_killed_at_any_step_ends_in_the_same_state() {
         .buffer_unordered(AT_ONCE)
         .collect::<Vec<()>>()
         .await;
+    println!("killed once at each of {steps} steps");
 }
 
 /// Lets a runtime die at this step, and another end what it began.
