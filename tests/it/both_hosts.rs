@@ -105,7 +105,7 @@ impl BothHosts {
                 ));
             }
         }
-        let (ours, theirs) = (View::read(&*self.embedded, PREFIX), self.view_of_redis());
+        let (ours, theirs) = (View::read(&self.embedded, PREFIX), self.view_of_redis());
         if ours != theirs {
             found.push(format!(
                 "after {steps:?}\n  embedded {ours:?}\n  redis    {theirs:?}"
@@ -128,13 +128,13 @@ impl BothHosts {
         let values = self.on_redis(asked.collect());
         let read = keys.iter().zip(types).zip(values);
         let read = read
-            .map(|((key, kind), value)| (Bytes::from(key.clone()), contents(kind, texts(value))));
+            .map(|((key, kind), value)| (Bytes::from(key.clone()), contents(kind, &texts(value))));
         View::of(read, PREFIX)
     }
 }
 
 /// What a key holds, from its type and its elements. Of a string only that it is there is looked at.
-fn contents(kind: StepResult, elements: Vec<String>) -> Contents {
+fn contents(kind: StepResult, elements: &[String]) -> Contents {
     let bytes = |text: &String| Bytes::from(text.clone());
     let pairs = elements.chunks_exact(2);
     match kind {

@@ -113,7 +113,7 @@ async fn an_interrupted_run_removes_its_keys() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     process.signal("INT");
-    let status = process.wait_exit(Duration::from_secs(60)).await;
+    let status = process.wait_exit(Duration::from_mins(1)).await;
     assert_eq!(status.code(), Some(1));
     assert_eq!(keys(&redis), 0);
 }

@@ -179,18 +179,20 @@ fn redis_url(reader: &Reader) -> Result<Option<SecretString>, ConfigError> {
     Ok(Some(found.value.into()))
 }
 
-/// Refused without a data directory: whoever sets it relies on it.
+/// `always` is refused without a data directory: whoever asks for it relies on it.
 fn data_sync(reader: &Reader) -> Result<DataSync, ConfigError> {
-    let word = reader.choice(&names::DATA_SYNC)?;
-    if let Some(found) = reader.given(&names::DATA_SYNC)?
-        && reader.given(&names::DATA_DIR)?.is_none()
-    {
-        return Err(found.wrong("has no effect without a data directory: give --data-dir"));
+    if reader.choice(&names::DATA_SYNC)? != "always" {
+        return Ok(DataSync::EverySecond);
     }
-    Ok(match word.as_str() {
-        "always" => DataSync::Always,
-        _ => DataSync::EverySecond,
-    })
+    match (
+        reader.given(&names::DATA_SYNC)?,
+        reader.given(&names::DATA_DIR)?,
+    ) {
+        (Some(found), None) => {
+            Err(found.wrong("has no effect without a data directory: give --data-dir"))
+        }
+        _ => Ok(DataSync::Always),
+    }
 }
 
 fn key_prefix(reader: &Reader) -> Result<String, ConfigError> {

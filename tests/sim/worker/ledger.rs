@@ -117,6 +117,11 @@ impl Ledger {
             .filter(move |call| !call.is_over && now < call.answered_at)
     }
 
+    /// Whether a call of `id` is under way at `now`.
+    pub fn is_calling(&self, id: &MessageId, now: Duration) -> bool {
+        self.live(now).any(|call| call.id == *id)
+    }
+
     fn is_current(&self, id: &MessageId, token: LeaseToken) -> bool {
         let record = self.view.records.get(id.as_str());
         record.is_some_and(|record| holds(record, token))
@@ -189,7 +194,9 @@ impl Ground {
         ledger.view = view.clone();
         broken.extend(ledger.observer.observe(view));
         drop(ledger);
-        broken.into_iter().for_each(|line| self.breaks(line));
+        for line in broken {
+            self.breaks(line);
+        }
     }
 
     /// An exchange of `worker` took effect.
@@ -343,7 +350,9 @@ impl Ground {
             (last, answer)
         };
         drop(guard);
-        broken.into_iter().for_each(|line| self.breaks(line));
+        for line in broken {
+            self.breaks(line);
+        }
         (call, answer)
     }
 

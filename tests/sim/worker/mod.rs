@@ -81,10 +81,10 @@ impl Played {
 /// many were played, and the virtual time of all.
 fn play_all<R>(
     runs: Vec<R>,
-    play: impl Fn(&R) -> Played + Send + Copy + 'static,
+    play: impl Fn(R) -> Played + Send + Copy + 'static,
 ) -> (usize, Duration)
 where
-    R: std::fmt::Debug + Send + 'static,
+    R: std::fmt::Debug + Copy + Send + 'static,
 {
     let count = runs.len();
     let mut halves = [Vec::new(), Vec::new()];
@@ -95,7 +95,7 @@ where
         std::thread::spawn(move || {
             let mut lasted = Duration::ZERO;
             for run in half {
-                let played = play(&run);
+                let played = play(run);
                 lasted += played.lasted;
                 if !played.broken.is_empty() {
                     return Err((format!("{run:?}"), played));

@@ -336,7 +336,7 @@ impl Scene {
             let control = &process.control;
             let is_running = control.drained_at.lock().expect("no panic").is_none();
             let could = control.started_at <= back_at && !control.was_hindered(back_at);
-            let since_start = self.ground.clock.monotonic() - (now - back_at);
+            let since_start = self.ground.clock.monotonic().saturating_sub(now - back_at);
             let ledger = self.ground.ledger();
             let last = ledger.exchanged_at.get(&control.number).copied();
             drop(ledger);
@@ -387,7 +387,9 @@ impl Scene {
             return;
         }
         let broken = self.ground.ledger().ends();
-        broken.into_iter().for_each(|line| self.ground.breaks(line));
+        for line in broken {
+            self.ground.breaks(line);
+        }
     }
 
     fn is_at_rest(&self) -> bool {

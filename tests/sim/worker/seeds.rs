@@ -139,7 +139,7 @@ async fn publish(scene: &Scene) {
     let hosts = ["h1.test", "h2.test", "h3.test"];
     let path = format!("{}/x", hosts[scene.below(3)]);
     let body = Bytes::from(vec![b'x'; [1, 100, 5_000][scene.below(3)]]);
-    let answers: Vec<Answer> = (0..1 + scene.below(3)).map(|_| answer(scene)).collect();
+    let answers: Vec<Answer> = (0..=scene.below(3)).map(|_| answer(scene)).collect();
     let retries = u32::try_from(scene.below(4)).expect("small");
     let lane = scene.below(6);
     let make = move |m: Builder| {
@@ -153,7 +153,7 @@ async fn publish(scene: &Scene) {
             _ => m,
         }
     };
-    for _ in 0..1 + scene.below(3) {
+    for _ in 0..=scene.below(3) {
         scene.publish(&path, body.clone(), &answers, make).await;
     }
 }
@@ -169,8 +169,8 @@ fn answer(scene: &Scene) -> Answer {
     }
 }
 
-fn played(seed: &u64) -> Played {
-    in_virtual_time(run(*seed))
+fn played(seed: u64) -> Played {
+    in_virtual_time(run(seed))
 }
 
 #[test]
@@ -187,6 +187,6 @@ fn the_workers_laws_hold_on_every_seed() {
 #[test]
 fn one_seed_of_workers_twice_gives_the_same_trace() {
     for seed in [1, 2, 29] {
-        assert_eq!(played(&seed), played(&seed), "seed {seed}");
+        assert_eq!(played(seed), played(seed), "seed {seed}");
     }
 }

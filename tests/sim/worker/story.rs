@@ -121,8 +121,8 @@ async fn tell(telling: Telling) -> Played {
     Played::of(&scene)
 }
 
-fn told(telling: &Telling) -> Played {
-    in_virtual_time(tell(*telling))
+fn told(telling: Telling) -> Played {
+    in_virtual_time(tell(telling))
 }
 
 /// The story without any strike.
@@ -132,7 +132,7 @@ fn untouched(workers: usize) -> (Telling, usize) {
         strike: None,
         again_after: None,
     };
-    let untouched = told(&plain);
+    let untouched = told(plain);
     assert_eq!(
         untouched.broken,
         Vec::<String>::new(),
@@ -247,6 +247,6 @@ fn one_telling_twice_gives_the_same_trace() {
             strike: Some((40, strike)),
             ..plain
         };
-        assert_eq!(told(&telling), told(&telling));
+        assert_eq!(told(telling), told(telling));
     }
 }
