@@ -6,12 +6,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use hookstash_producer::hooks::{BuildError, HookDispatcher, Mode};
 use hookstash_producer::publish::Publisher;
+use hookstash_producer::runtime::{Completions, StoredOperations};
 use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::config::{ConfigError, Settings, names};
 use hookstash_shared::descriptors::soft_limit;
 use hookstash_shared::environment::Environment;
-use hookstash_shared::http::{EgressPolicy, HttpClient, install_crypto_provider};
+use hookstash_shared::http::{EgressPolicy, HttpClient, HttpClientError, install_crypto_provider};
 use hookstash_shared::random::{Random, SystemRandom};
 use hookstash_shared::signing::SealError;
 use hookstash_shared::store::Store;
@@ -44,6 +46,12 @@ pub enum AppError {
     /// The embedded store does not start.
     #[error(transparent)]
     Embedded(#[from] StartError),
+    /// The HTTP client cannot be made.
+    #[error(transparent)]
+    Http(#[from] HttpClientError),
+    /// The environment's hooks are set up wrongly.
+    #[error(transparent)]
+    Hooks(#[from] BuildError),
     /// The secret key cannot be used.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -58,6 +66,8 @@ pub struct App {
     environment: Arc<dyn Environment>,
     egress: EgressPolicy,
     callers: Callers,
+    /// Asks controls about deferred results.
+    hooks: HookDispatcher,
     keys: KeyRing,
     place: Place,
 }
@@ -88,8 +98,18 @@ impl App {
             (None, Some(path)) => Place::Directory(path.clone(), Arc::default()),
             (None, None) => Place::Embedded(Arc::new(EmbeddedHost::new(Arc::clone(&clock))?)),
         };
+        let policy = egress_policy(&settings, egress)?;
+        let http = HttpClient::new(
+            policy.clone(),
+            Arc::clone(&environment),
+            settings.connect_timeout,
+        )?;
+        // Operations are not registered here: their hooks come with their records.
+        let (asked, timed) = (Arc::clone(&environment), Arc::clone(&clock));
+        let hooks = HookDispatcher::builder(Mode::Local, http, asked, timed).build()?;
         Ok(Self {
-            egress: egress_policy(&settings, egress)?,
+            egress: policy,
+            hooks,
             callers: match egress {
                 Egress::Production => Callers::Anyone,
                 Egress::Development => Callers::LocalPrograms,
@@ -159,7 +179,10 @@ impl App {
     /// What the front door works with.
     pub fn api_state(&self, stores: Stores, token: SecretString, readiness: Readiness) -> ApiState {
         let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
+        let operations = Arc::new(StoredOperations::new(stores.api.clone()));
+        let completions = Completions::new(self.hooks.clone(), stores.api.clone(), operations);
         ApiState {
+            completions,
             publisher: Publisher::new(stores.publish, Arc::clone(&clock), Arc::clone(&random)),
             store: stores.api,
             clock,

@@ -8,6 +8,12 @@ pub trait Environment: Send + Sync + 'static {
     /// The value of `name`; `None` when it is unset or not valid Unicode.
     fn get(&self, name: &str) -> Option<String>;
 
+    /// Whether `name` is set, also to a value that is not valid Unicode and that [`Self::get`]
+    /// therefore does not return.
+    fn is_set(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     /// All names that are set, sorted.
     fn names(&self) -> Vec<String>;
 }
@@ -23,6 +29,14 @@ impl Environment for ProcessEnvironment {
     )]
     fn get(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the environment"
+    )]
+    fn is_set(&self, name: &str) -> bool {
+        std::env::var_os(name).is_some()
     }
 
     fn names(&self) -> Vec<String> {

@@ -39,6 +39,9 @@ pub(super) enum ApiError {
     /// What the path names does not exist.
     #[error("{0} not found")]
     NotFound(String),
+    /// No placeholder takes a result under this name.
+    #[error("unknown or expired placeholder: nothing was applied")]
+    Placeholder,
     /// Deliveries are not signed here.
     #[error(
         "no signing keys are configured: {} and {} are not set",
@@ -87,7 +90,9 @@ impl ApiError {
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Browser => StatusCode::FORBIDDEN,
             Self::Invalid(_) | Self::BodyRead => StatusCode::BAD_REQUEST,
-            Self::NotFound(_) | Self::NoKeys | Self::Path(_) => StatusCode::NOT_FOUND,
+            Self::NotFound(_) | Self::Placeholder | Self::NoKeys | Self::Path(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Conflict(_) => StatusCode::CONFLICT,
@@ -156,6 +161,17 @@ impl ApiError {
         }
     }
 
+    /// The store failed a completion, which may always be repeated.
+    pub(super) fn of_completion(error: &HostError) -> Self {
+        match error {
+            HostError::Lost(_) => Self::Unknown(
+                "it is unknown whether this result was taken; sending it again is safe and tells"
+                    .to_owned(),
+            ),
+            other => Self::of_store(other),
+        }
+    }
+
     /// What the store's refusal means to a caller whose request may be repeated.
     fn of_store(error: &HostError) -> Self {
         match error {
@@ -175,7 +191,7 @@ impl ApiError {
 }
 
 /// The beginning of a text from the request.
-fn echo(text: &str) -> &str {
+pub(super) fn echo(text: &str) -> &str {
     text.get(..text.floor_char_boundary(ECHO_BYTES_MAX))
         .unwrap_or_default()
 }

@@ -9,6 +9,7 @@ mod body;
 mod bulk;
 mod callers;
 mod canonical;
+mod completions;
 mod destination;
 mod dlq;
 mod dlq_bulk;
@@ -35,6 +36,7 @@ use axum::extract::Request;
 use axum::middleware;
 use axum::routing::{delete, get, post};
 use hookstash_producer::publish::Publisher;
+use hookstash_producer::runtime::Completions;
 use hookstash_shared::clock::Clock;
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::EgressPolicy;
@@ -61,13 +63,15 @@ pub struct ApiState {
     pub publisher: Publisher,
     /// The same store, for reading, cancelling and redriving.
     pub store: Store,
+    /// Completes deferred results of agent runtimes.
+    pub completions: Completions,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Draws ids.
     pub random: Arc<dyn Random>,
     /// What this installation allows a message to be.
     pub limits: Limits,
-    /// The token that every request under `/v2` must carry.
+    /// The token that every request under `/v1` and `/v2` must carry.
     pub token: SecretString,
     /// The signing keys as `/v2/keys` shows and rotates them.
     pub keys: KeyRing,
@@ -120,6 +124,10 @@ pub fn router(state: ApiState) -> Router {
         .route("/v2/keys", get(keys::get))
         .route("/v2/keys/rotate", post(keys::rotate))
         .route("/v2/rotate", post(keys::rotate))
+        .route(
+            "/v1/completions/{operation}/{tool_message}",
+            post(completions::complete),
+        )
         .merge(not_built::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)

@@ -120,6 +120,8 @@ impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
         match error {
             AppError::Config(error) => error.into(),
+            AppError::Http(error) => Self::failed("make the HTTP client").because(&error),
+            AppError::Hooks(error) => Self::failed(error.to_string()),
             AppError::Seal(error) => Self::failed("use HOOKSTASH_SECRET_KEY").because(&error),
             AppError::Embedded(error) => Self::failed("start the embedded store").because(&error),
         }

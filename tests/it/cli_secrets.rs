@@ -29,14 +29,14 @@ const OURS: [&str; 7] = [
     REDIS_PASSWORD,
 ];
 
-fn contains(haystack: &[u8], needle: &str) -> bool {
+pub(crate) fn contains(haystack: &[u8], needle: &str) -> bool {
     haystack
         .windows(needle.len())
         .any(|window| window == needle.as_bytes())
 }
 
 /// Every key with its value, as RESTORE would take it back, and the files on disk.
-fn everything_in(redis: &RedisServer) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn everything_in(redis: &RedisServer) -> Vec<(String, Vec<u8>)> {
     let mut connection = redis.connection();
     let keys: Vec<Vec<u8>> = connection.keys("*").unwrap();
     let mut found = Vec::new();

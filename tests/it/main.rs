@@ -12,6 +12,7 @@
 
 mod api_bodies;
 mod api_bulk;
+mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
@@ -36,6 +37,9 @@ mod dead_letter_pages;
 mod deploy;
 mod differential;
 mod equipment;
+mod example_agent;
+mod hooks_queue;
+mod hooks_secrets;
 mod key_ring;
 mod outages_cluster;
 mod outages_cuts;
@@ -48,6 +52,8 @@ mod promises_replicas;
 mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
+mod seam_arbitration;
+mod seam_kills;
 mod support;
 mod worker_delivery;
 mod worker_ending;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookstash_shared::message::{Lane, MessageId, Shard, When};
+use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::store::{
-    Accepted, AuditWalk, Child, Completion, Enqueue, EnqueueGroup, Exchange, Fair, Held,
-    LaneLimits, Lease, Outcome, Settlement,
+    Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, EnqueueGroup, Exchange, Fair,
+    Held, LaneLimits, Lease, Outcome, Settlement, Withdrawn,
 };
 
 use super::bench::{Bench, NOW_MS, host_lane, queue, success};
@@ -299,15 +299,36 @@ fn a_group_is_accepted_whole_and_its_body_goes_with_its_last_member() {
 #[test]
 fn a_completion_is_won_once_and_its_expiry_reopens_nothing() {
     let bench = Bench::new();
-    let complete = |text: &'static str| {
-        block_on(bench.store.complete(Shard::default(), "op:1", text.into())).expect("an answer")
-    };
+    let key = CompletionKey::new("op", "1", Shards::ONE);
+    let complete =
+        |text: &'static str| block_on(bench.store.complete(&key, text.into())).expect("an answer");
     assert_eq!(complete("early"), Completion::Unknown);
-    block_on(bench.store.open_completion(Shard::default(), "op:1")).expect("open");
+    let open = bench.store.open_completion(&key, "what it is".into());
+    block_on(open).expect("open");
     assert_eq!(complete("first"), Completion::Won);
     assert_eq!(complete("second"), Completion::Lost("first".into()));
     for _ in 0..4 {
         bench.clock.advance(DAY * 10);
         assert_ne!(complete("late"), Completion::Won);
     }
+}
+
+#[test]
+fn a_placeholder_is_withdrawn_while_it_is_empty_and_only_then() {
+    let bench = Bench::new();
+    let key = CompletionKey::new("op", "1", Shards::ONE);
+    let store = &bench.store;
+    let open = || block_on(store.open_completion(&key, "context".into())).expect("open");
+    let complete = |text: &'static str| block_on(store.complete(&key, text.into())).expect("done");
+    let withdraw = || block_on(store.withdraw_completion(&key)).expect("withdrawn");
+    open();
+    assert_eq!(withdraw(), Withdrawn::Gone);
+    assert_eq!(complete("late"), Completion::Unknown);
+    open();
+    assert_eq!(complete("first"), Completion::Won);
+    assert_eq!(withdraw(), Withdrawn::Final);
+    let kept = block_on(store.placeholder(&key)).expect("read");
+    let kept = kept.expect("it is there");
+    assert_eq!(kept.context, "context");
+    assert_eq!(kept.result.as_deref(), Some(&b"first"[..]));
 }

@@ -19,8 +19,9 @@ use hookstash_shared::random::{Random, SeededRandom};
 use hookstash_shared::store::embedded::{EmbeddedHost, Keyspace};
 use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::{
-    Accepted, AuditWalk, Child, Completion, Enqueue, Exchange, Exchanged, Held, LOST_MAX,
-    LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store, Tick, Ticked,
+    Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, Exchange, Exchanged, Held,
+    LOST_MAX, LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store,
+    Tick, Ticked, Withdrawn,
 };
 use hookstash_worker::contact::Contact;
 use hookstash_worker::fairness::fair;

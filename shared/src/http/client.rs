@@ -8,11 +8,12 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use thiserror::Error;
+use tokio::time::Instant;
 use url::Url;
 
 use super::attempt_error::{AttemptError, is_out_of_files};
 use super::egress::{Egress, EgressPolicy};
-use super::idle::Idle;
+use super::idle::{Idle, Keeping};
 use super::peer::PeerCheckLayer;
 use super::resolver::{GuardedResolver, Resolver, ResolverError};
 use crate::environment::Environment;
@@ -116,6 +117,19 @@ pub struct Response {
     pub is_truncated: bool,
 }
 
+/// An answer whose body has not been read. Dropping it closes the connection, unless the body was
+/// read to its end. `Debug` shows the status only.
+pub struct OpenResponse {
+    inner: reqwest::Response,
+    /// Counts the connection, if it may be used again.
+    keeping: Option<Keeping>,
+    /// Whether the end of the body was read.
+    has_ended: bool,
+    is_https: bool,
+    timeout: Duration,
+    deadline: Instant,
+}
+
 impl HttpClient {
     /// A client that asks the machine's resolver. `environment` names the deployment's own
     /// origins; `connect_timeout` bounds name resolution, TCP and TLS together.
@@ -171,6 +185,28 @@ impl HttpClient {
     /// # Errors
     /// No complete answer arrived in time; see [`AttemptError`].
     pub async fn send(&self, request: Request<'_>) -> Result<Response, AttemptError> {
+        let keep = request.response_keep_bytes;
+        let mut answer = self.open(request).await?;
+        let (body, is_truncated) = answer.keep(keep).await?;
+        let response = Response {
+            status: answer.status(),
+            headers: std::mem::take(answer.inner.headers_mut()),
+            body,
+            is_truncated,
+        };
+        if is_truncated {
+            // Past either bound the connection is dropped with the rest of the body in it.
+            let _ = tokio::time::timeout(DISCARD_TIME_MAX, answer.discard()).await;
+        }
+        Ok(response)
+    }
+
+    /// The same call, but it returns as soon as the head of the answer is there and reads nothing
+    /// of the body; `response_keep_bytes` is not looked at. The deadline goes on over the body.
+    ///
+    /// # Errors
+    /// No head arrived in time; see [`AttemptError`].
+    pub async fn open(&self, request: Request<'_>) -> Result<OpenResponse, AttemptError> {
         let url = http_url(request.url)?;
         let egress = match request.trust {
             Trust::Operator => Egress::Opened,
@@ -185,18 +221,87 @@ impl HttpClient {
         };
         let keeping = self.idle.begin(origin(&url, egress));
         let timeout = request.timeout;
+        let deadline = Instant::now() + timeout;
+        let is_https = url.scheme() == "https";
         let called = call(client, url, request, keeping.is_none());
-        let (response, rest) = tokio::time::timeout(timeout, called)
+        let inner = tokio::time::timeout_at(deadline, called)
             .await
-            .map_err(|_| AttemptError::timeout(timeout))??;
-        if let Some(rest) = rest {
-            // Past either bound the connection is dropped with the rest of the body in it.
-            let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(rest)).await;
+            .map_err(|_| AttemptError::timeout(timeout))?
+            .map_err(|error| AttemptError::from_reqwest(&error, is_https))?;
+        Ok(OpenResponse {
+            inner,
+            keeping,
+            has_ended: false,
+            is_https,
+            timeout,
+            deadline,
+        })
+    }
+}
+
+impl OpenResponse {
+    /// The final status; 1xx answers before it are skipped.
+    pub fn status(&self) -> StatusCode {
+        self.inner.status()
+    }
+
+    /// The headers of the answer.
+    pub fn headers(&self) -> &HeaderMap {
+        self.inner.headers()
+    }
+
+    /// The next piece of the undecoded body; `None` at its end.
+    ///
+    /// # Errors
+    /// The body broke off, or the deadline of the call passed.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AttemptError> {
+        let chunk = tokio::time::timeout_at(self.deadline, self.inner.chunk())
+            .await
+            .map_err(|_| AttemptError::timeout(self.timeout))?
+            .map_err(|error| AttemptError::from_reqwest(&error, self.is_https))?;
+        self.has_ended |= chunk.is_none();
+        Ok(chunk)
+    }
+
+    /// The first `bytes_max` bytes of the body, and whether there are more.
+    async fn keep(&mut self, bytes_max: usize) -> Result<(Bytes, bool), AttemptError> {
+        let mut body = BytesMut::new();
+        let mut is_truncated = false;
+        while !is_truncated && let Some(mut chunk) = self.chunk().await? {
+            let room = bytes_max - body.len();
+            is_truncated = chunk.len() > room;
+            chunk.truncate(room);
+            body.extend_from_slice(&chunk);
         }
-        if let Some(keeping) = keeping {
+        Ok((body.freeze(), is_truncated))
+    }
+
+    /// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
+    async fn discard(&mut self) {
+        let mut discarded = 0;
+        while let Ok(Some(chunk)) = self.chunk().await {
+            discarded += chunk.len();
+            if discarded > DISCARD_BYTES_MAX {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for OpenResponse {
+    fn drop(&mut self) {
+        let is_read = self.has_ended || self.inner.content_length() == Some(0);
+        if let Some(keeping) = self.keeping.take().filter(|_| is_read) {
             keeping.keep();
         }
-        Ok(response)
+    }
+}
+
+impl fmt::Debug for OpenResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenResponse")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 
@@ -282,16 +387,13 @@ fn http_url(url: &str) -> Result<Url, AttemptError> {
     }
 }
 
-/// Sends and reads up to the bound; the response comes back when there may be more to read. The
-/// last call of its connection has it closed.
+/// Sends, and returns with the head of the answer. The last call of its connection has it closed.
 async fn call(
     client: &reqwest::Client,
     url: Url,
     request: Request<'_>,
     is_last: bool,
-) -> Result<(Response, Option<reqwest::Response>), AttemptError> {
-    let is_https = url.scheme() == "https";
-    let failed = |error: reqwest::Error| AttemptError::from_reqwest(&error, is_https);
+) -> Result<reqwest::Response, reqwest::Error> {
     let mut headers = request.headers;
     for name in OWN_HEADERS {
         headers.remove(name);
@@ -303,24 +405,8 @@ async fn call(
         .request(request.method, url)
         .headers(headers)
         .body(request.body)
-        .build()
-        .map_err(failed)?;
-    let mut answer = execute(client, call).await.map_err(failed)?;
-    let mut body = BytesMut::new();
-    let mut is_truncated = false;
-    while !is_truncated && let Some(mut chunk) = answer.chunk().await.map_err(failed)? {
-        let room = request.response_keep_bytes - body.len();
-        is_truncated = chunk.len() > room;
-        chunk.truncate(room);
-        body.extend_from_slice(&chunk);
-    }
-    let response = Response {
-        status: answer.status(),
-        headers: std::mem::take(answer.headers_mut()),
-        body: body.freeze(),
-        is_truncated,
-    };
-    Ok((response, is_truncated.then_some(answer)))
+        .build()?;
+    execute(client, call).await
 }
 
 /// Sends `call`. Without a file for its socket nothing has been sent, and the destination is not to
@@ -345,17 +431,6 @@ async fn execute(
                 tokio::time::sleep(FILES_PAUSE).await;
             }
             sent => return sent,
-        }
-    }
-}
-
-/// Reads what nobody keeps, so that a well-behaved receiver's connection stays usable.
-async fn discard(mut rest: reqwest::Response) {
-    let mut discarded = 0;
-    while let Ok(Some(chunk)) = rest.chunk().await {
-        discarded += chunk.len();
-        if discarded > DISCARD_BYTES_MAX {
-            return;
         }
     }
 }

@@ -17,8 +17,8 @@ mod resolver;
 pub use address::AddressRange;
 pub use attempt_error::{ATTEMPT_MESSAGE_BYTES_MAX, AttemptError};
 pub use client::{
-    CONNECT_TIMEOUT, HttpClient, HttpClientError, RESPONSE_KEEP_BYTES, Request, Response, Trust,
-    install_crypto_provider,
+    CONNECT_TIMEOUT, HttpClient, HttpClientError, OpenResponse, RESPONSE_KEEP_BYTES, Request,
+    Response, Trust, install_crypto_provider,
 };
 pub use egress::{EGRESS_ALLOW, EgressAllowError, EgressPolicy, EgressRefusal, is_trusted};
 pub use resolver::{Resolver, ResolverError};

@@ -26,7 +26,7 @@ pub use lane::{Lane, LaneError, LaneKind};
 pub use last_response::{LastResponse, RESPONSE_BODY_BYTES_MAX};
 pub use limits::{Limits, When};
 pub use new_message::{NewMessage, NewMessageBuilder};
-pub use placement::{dedup_name, place, shard_of_lane, stable_hash};
+pub use placement::{dedup_name, place, shard_of_lane, shard_of_operation, stable_hash};
 pub use policy::{
     Fallback, FlowLimits, Method, RedactField, RetryDelay, UnknownField, UnknownMethod,
 };

@@ -22,6 +22,11 @@ pub fn shard_of_lane(lane: &Lane, shards: Shards) -> Shard {
     shards.pick(stable_hash(lane.as_str().as_bytes()))
 }
 
+/// The shard of an operation: all that is kept for it lies there.
+pub fn shard_of_operation(operation: &str, shards: Shards) -> Shard {
+    shards.pick(stable_hash(operation.as_bytes()))
+}
+
 /// The shard of a new message: that of its queue or flow key (`pinned`), else that of its
 /// deduplication id, else a random one.
 pub fn place(

@@ -2,10 +2,41 @@
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader};
+use super::args::{Args, Reader, command, text};
 use super::host::{HostError, Reply};
 use super::{Store, scripts};
-use crate::message::Shard;
+use crate::message::{Shard, Shards, shard_of_operation};
+
+/// Which placeholder: that of one tool message of one operation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CompletionKey {
+    shard: Shard,
+    name: String,
+}
+
+impl CompletionKey {
+    /// The placeholder of `tool_message` in `operation`, in a store with `shards`.
+    pub fn new(operation: &str, tool_message: &str, shards: Shards) -> Self {
+        Self {
+            shard: shard_of_operation(operation, shards),
+            name: format!("{}:{}", escape(operation), escape(tool_message)),
+        }
+    }
+}
+
+/// A colon separates the parts of the key, so none may have one of its own.
+fn escape(id: &str) -> String {
+    id.replace('%', "%25").replace(':', "%3A")
+}
+
+/// A placeholder as it is at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placeholder {
+    /// What whoever opened it put there for whoever completes it.
+    pub context: Bytes,
+    /// The final result; `None` while it is empty.
+    pub result: Option<Bytes>,
+}
 
 /// The answer to a completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,29 +49,61 @@ pub enum Completion {
     Unknown,
 }
 
+/// The answer to a withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// No placeholder is left.
+    Gone,
+    /// It has its result, and keeps it.
+    Final,
+}
+
 impl Store {
-    /// Opens the placeholder `name`. Safe to repeat; an open or completed one is left as it is.
-    pub async fn open_completion(&self, shard: Shard, name: &str) -> Result<(), HostError> {
-        let args = Args::new().text(name);
-        self.run_script(shard, &scripts::OPEN_COMPLETION, args)
+    /// Opens a placeholder with what its completion will need to know. Safe to repeat; an open or
+    /// completed one is left as it is, with its first context.
+    pub async fn open_completion(
+        &self,
+        key: &CompletionKey,
+        context: Bytes,
+    ) -> Result<(), HostError> {
+        let args = Args::new().text(&key.name).bytes(context);
+        self.run_script(key.shard, &scripts::OPEN_COMPLETION, args)
             .await
             .map(drop)
     }
 
-    /// Fills the placeholder `name`, if it is still empty. Of any number of callers one wins, and
-    /// every other gets the winner's result. A repeat of the winner reads its own result back.
+    /// The placeholder; `None` when none is open or its retention is over.
+    pub async fn placeholder(&self, key: &CompletionKey) -> Result<Option<Placeholder>, HostError> {
+        let open = self.keys.completion(key.shard, &key.name);
+        let result = self.keys.completion_result(key.shard, &key.name);
+        let reply = self.run_one(command([b"MGET", &open, &result])).await?;
+        let mut reader = Reader::new(reply, "placeholder")?;
+        Ok(match (reader.next()?, reader.next()?) {
+            (Reply::Bytes(context), Reply::Bytes(result)) => Some(Placeholder {
+                context,
+                result: Some(result),
+            }),
+            (Reply::Bytes(context), _) => Some(Placeholder {
+                context,
+                result: None,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Fills a placeholder, if it is still empty. Of any number of callers one wins, and every
+    /// other gets the winner's result. A repeat of the winner reads its own result back.
     pub async fn complete(
         &self,
-        shard: Shard,
-        name: &str,
+        key: &CompletionKey,
         result: Bytes,
     ) -> Result<Completion, HostError> {
         let args = Args::new()
-            .text(name)
+            .text(&key.name)
             .bytes(result)
             .number(self.retention.completion_ms);
         let reply = self
-            .run_script(shard, &scripts::COMPLETE_COMPLETION, args)
+            .run_script(key.shard, &scripts::COMPLETE_COMPLETION, args)
             .await?;
         let mut reader = Reader::new(reply, "complete")?;
         Ok(match (reader.text()?.as_str(), reader.next()) {
@@ -48,5 +111,48 @@ impl Store {
             ("lost", Ok(Reply::Bytes(first))) => Completion::Lost(first),
             _ => Completion::Unknown,
         })
+    }
+
+    /// Takes back a placeholder that nothing will complete. One that has its result keeps it.
+    /// Safe to repeat.
+    pub async fn withdraw_completion(&self, key: &CompletionKey) -> Result<Withdrawn, HostError> {
+        let args = Args::new().text(&key.name);
+        let reply = self
+            .run_script(key.shard, &scripts::WITHDRAW_COMPLETION, args)
+            .await?;
+        Ok(match text(&reply).as_deref() {
+            Some("final") => Withdrawn::Final,
+            _ => Withdrawn::Gone,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_placeholders_share_a_name() {
+        let pairs = [
+            ("a:b", "c"),
+            ("a", "b:c"),
+            ("a%3Ab", "c"),
+            ("a%", ":b:c"),
+            ("a", "b:final"),
+        ];
+        let names = pairs
+            .map(|(operation, message)| CompletionKey::new(operation, message, Shards::ONE).name);
+        for (index, name) in names.iter().enumerate() {
+            assert_eq!(names.iter().position(|other| other == name), Some(index));
+        }
+    }
+
+    #[test]
+    fn the_placeholders_of_one_operation_lie_in_one_shard() {
+        let shards = Shards::new(16).unwrap();
+        let first = CompletionKey::new("op", "1", shards).shard;
+        assert!((2..50).all(|message| {
+            CompletionKey::new("op", &message.to_string(), shards).shard == first
+        }));
     }
 }

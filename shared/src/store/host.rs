@@ -66,6 +66,20 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// Whether the store itself was reached and said no, as a full or read-only one does; `false`
+    /// when it could not be reached or did not answer.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Full(_) | Self::Fault(_) => true,
+            // Redis begins a refusal with its code in capitals; other texts are about connecting.
+            Self::RetryLater(text) => text
+                .split(' ')
+                .next()
+                .is_some_and(|code| code.len() > 1 && code.bytes().all(|b| b.is_ascii_uppercase())),
+            Self::Lost(_) | Self::Unconfirmed(_) => false,
+        }
+    }
+
     /// Whether the item may have been applied all the same.
     pub fn may_be_applied(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Unconfirmed(_))

@@ -19,7 +19,8 @@
 //! | `hs:{i}:trash` `:tl:…` | list | lists of deleted queues, drained by the sweeper |
 //! | `hs:{i}:hb` | zset | heartbeats: `<slots> <worker>` by ms |
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
-//! | `hs:{i}:c:<name>` `…:final` | string | open placeholder of a deferred completion; its result |
+//! | `hs:{i}:c:<operation>:<tool message>` `…:final` | string | open placeholder of a deferred completion, with its context; its result |
+//! | `hs:{i}:o:<operation>` | hash | `record`: what another process needs to go on with an operation, its hooks among it; expires 30 days after its end |
 //! | `hs:{i}:sc` | zset | schedule -> due ms |
 //! | `hs:{i}:log` | stream | events, one packed entry an exchange; bounded |
 //! | `hs:{i}:w` | list | at most one wake-up token |
@@ -59,6 +60,21 @@ impl Keys {
     /// The last response of the dead letter `id`.
     pub fn response(&self, shard: Shard, id: &str) -> Bytes {
         format!("{}:{{{}}}:r:{id}", self.prefix, shard.index()).into()
+    }
+
+    /// The placeholder of a deferred completion.
+    pub fn completion(&self, shard: Shard, name: &str) -> Bytes {
+        format!("{}:{{{}}}:c:{name}", self.prefix, shard.index()).into()
+    }
+
+    /// The result of a deferred completion.
+    pub fn completion_result(&self, shard: Shard, name: &str) -> Bytes {
+        format!("{}:{{{}}}:c:{name}:final", self.prefix, shard.index()).into()
+    }
+
+    /// The record of an operation.
+    pub fn operation(&self, shard: Shard, operation: &str) -> Bytes {
+        format!("{}:{{{}}}:o:{operation}", self.prefix, shard.index()).into()
     }
 
     /// What every process of one deployment shares.

@@ -17,6 +17,7 @@ mod inspect;
 mod key_ring;
 mod lanes;
 mod meta;
+mod operations;
 mod order;
 mod publish;
 mod record;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
-pub use completions::Completion;
+pub use completions::{Completion, CompletionKey, Placeholder, Withdrawn};
 pub use dead_letters::{DeadLetter, DlqCursor, Redrive, Redriven};
 pub use deaths::{DeathRange, Deaths};
 pub use events::{EventPosition, EventRange, EventWalk, StoredEvent};

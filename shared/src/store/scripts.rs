@@ -68,6 +68,8 @@ scripts! {
     OPEN_COMPLETION = "open_completion" [];
     /// Claims and stores a deferred completion's result.
     COMPLETE_COMPLETION = "complete_completion" [];
+    /// Takes back a deferred completion that nothing will complete.
+    WITHDRAW_COMPLETION = "withdraw_completion" [];
     /// Replaces the key ring.
     REPLACE_KEY_RING = "replace_key_ring" [];
     /// Repairs half states.

@@ -8,9 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hookstash::api::{self, ApiState, Callers, Readiness};
 use hookstash::key_ring::KeyRing;
+use hookstash_producer::hooks::{HookDispatcher, Mode};
 use hookstash_producer::publish::Publisher;
+use hookstash_producer::runtime::{Completions, StoredOperations};
 use hookstash_shared::clock::{Clock, SystemClock};
-use hookstash_shared::http::EgressPolicy;
+use hookstash_shared::http::{CONNECT_TIMEOUT, EgressPolicy, HttpClient};
 use hookstash_shared::message::{LastResponse, Limits, MessageId, Shards};
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::signing::SigningKeys;
@@ -69,7 +71,16 @@ pub(crate) fn state_on(host: Arc<dyn Host>, clock: Arc<dyn Clock>) -> ApiState {
     let shards = Shards::new(SHARDS).expect("a number of shards");
     let store = Store::new(host, "hs", shards, LEASE, Retention::default());
     let random = Arc::new(SystemRandom);
+    let environment = Arc::new(BTreeMap::<String, String>::new());
+    // Controls of tests listen on loopback.
+    let policy = EgressPolicy::default().in_development();
+    let http = HttpClient::new(policy, environment.clone(), CONNECT_TIMEOUT).expect("a client");
+    let hooks = HookDispatcher::builder(Mode::Local, http, environment, Arc::clone(&clock))
+        .build()
+        .expect("a dispatcher");
+    let operations = Arc::new(StoredOperations::new(store.clone()));
     ApiState {
+        completions: Completions::new(hooks, store.clone(), operations),
         callers: Callers::Anyone,
         publisher: Publisher::new(store.clone(), Arc::clone(&clock), random.clone()),
         store,

@@ -1,6 +1,7 @@
 //! Equipment of the tests: real servers, a receiver, the program itself, a proxy between them.
 
 pub(crate) mod front_door;
+pub(crate) mod hook_actor;
 pub(crate) mod load;
 pub(crate) mod name_server;
 pub(crate) mod process;
@@ -10,4 +11,5 @@ pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod redis_groups;
 pub(crate) mod scene;
+pub(crate) mod seam_actor;
 pub(crate) mod stage;

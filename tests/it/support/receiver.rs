@@ -61,6 +61,11 @@ enum Kind {
         body: Vec<u8>,
     },
     Raw(Vec<u8>),
+    Stream {
+        head: Vec<u8>,
+        piece: Vec<u8>,
+        pause: Duration,
+    },
     Hang,
     Close,
 }
@@ -93,6 +98,20 @@ impl Answer {
     /// These bytes, then the connection is closed.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self::of(Kind::Raw(bytes.into()))
+    }
+
+    /// The bytes of `head`, then `piece` again and again with this pause before each, until the other
+    /// side closes.
+    pub(crate) fn stream(
+        head: impl Into<Vec<u8>>,
+        piece: impl Into<Vec<u8>>,
+        pause: Duration,
+    ) -> Self {
+        Self::of(Kind::Stream {
+            head: head.into(),
+            piece: piece.into(),
+            pause,
+        })
     }
 
     /// Adds a header to a response.
@@ -330,6 +349,13 @@ async fn serve(stream: TcpStream, connection: usize, state: &State) -> std::io::
             Kind::Raw(bytes) => {
                 stream.write_all(&bytes).await?;
                 return stream.shutdown().await;
+            }
+            Kind::Stream { head, piece, pause } => {
+                stream.write_all(&head).await?;
+                loop {
+                    tokio::time::sleep(pause).await;
+                    stream.write_all(&piece).await?;
+                }
             }
             Kind::Close => return Ok(()),
             Kind::Hang => {

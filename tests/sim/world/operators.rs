@@ -116,16 +116,24 @@ impl World {
     }
 
     pub(super) fn complete(&mut self) {
-        let name = format!("op{}:t", self.below(8));
+        let name = format!("op{}", self.below(8));
+        let key = CompletionKey::new(&name, "t", Shards::ONE);
         if self.is_full {
             return;
         }
         if self.chance(30) {
-            block_on(self.store.open_completion(shard(), &name)).expect("open");
+            block_on(self.store.open_completion(&key, Bytes::new())).expect("open");
+            return;
+        }
+        if self.chance(10) {
+            let withdrawn = block_on(self.store.withdraw_completion(&key)).expect("withdraw");
+            if withdrawn == Withdrawn::Final && !self.completions.contains_key(&name) {
+                self.broken.push(format!("a result of nobody for {name}"));
+            }
             return;
         }
         let result = Bytes::from(self.random.next_u64().to_string());
-        let answer = block_on(self.store.complete(shard(), &name, result.clone()));
+        let answer = block_on(self.store.complete(&key, result.clone()));
         let known = self.completions.get(&name).cloned();
         match (answer.expect("complete"), known) {
             (Completion::Won, None) => {

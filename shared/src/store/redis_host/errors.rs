@@ -184,6 +184,7 @@ mod tests {
                 matches!(classify(&in_script), HostError::RetryLater(_)),
                 "{code}"
             );
+            assert!(classify(&plain).is_refusal(), "{code}");
             assert_eq!(is_wrong_server(&plain), WRONG_SERVER.contains(&code));
         }
         let foreign = "ERR Error running script: Script attempted to access a non local key in a \
@@ -206,6 +207,16 @@ mod tests {
             let error = refusal(fault);
             assert!(matches!(classify(&error), HostError::Fault(_)), "{fault}");
             assert!(!is_wrong_server(&error), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_reached_has_refused_nothing() {
+        let server = "h:1".to_owned();
+        let after = Duration::from_secs(1);
+        let silent = ConnectError::Silent { server, after };
+        for error in [silent.into(), HostError::Lost("READONLY".to_owned())] {
+            assert!(!HostError::is_refusal(&error), "{error}");
         }
     }
 

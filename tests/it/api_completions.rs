@@ -1,0 +1,154 @@
+//! `POST /v1/completions/{operation}/{tool_message}`: results that come from elsewhere.
+
+use std::sync::Arc;
+
+use hookstash_producer::hooks::{OnError, Webhook};
+use hookstash_producer::runtime::{OperationRecord, OperationStore, StoredOperations};
+use hookstash_shared::store::{CompletionKey, Store};
+use serde_json::{Value, json};
+
+use crate::support::front_door::{Answered, FrontDoor, answered, embedded_state};
+use crate::support::receiver::{Answer, Receiver};
+
+/// An operation with an after-control at `url`, and a placeholder of it.
+async fn open(store: &Store, operation: &str, control: Option<String>) {
+    let hooks = control.map_or(json!([]), |url| {
+        let webhook = Webhook::to(url).control(OnError::Block);
+        json!([{"id": "policy", "type": "afterToolCall", "webhook": Value::from(webhook)}])
+    });
+    let record = OperationRecord {
+        hooks: Some(hooks),
+        user_id: Some("u1".to_owned()),
+        ..OperationRecord::default()
+    };
+    let operations = StoredOperations::new(store.clone());
+    operations.save(operation, &record).await.expect("saved");
+    let call = json!({"operationId": operation, "identifier": "fs", "apiName": "write",
+        "toolCallId": "c1", "assistantMessageId": "m1", "args": {}, "callIndex": 1,
+        "stepIndex": 0, "executor": "server", "userId": "u1"});
+    let context = json!({"call": call, "operations": [operation]});
+    let key = CompletionKey::new(operation, "row 1", store.shards());
+    let opened = store.open_completion(&key, context.to_string().into());
+    opened.await.expect("open");
+}
+
+async fn complete(front: &FrontDoor, operation: &str, body: &str) -> Answered {
+    let path = format!("/v1/completions/{operation}/row%201");
+    answered(front.request("POST", &path).body(body.to_owned())).await
+}
+
+#[tokio::test]
+async fn the_first_result_is_applied_and_every_later_one_gets_it() {
+    let front = FrontDoor::embedded().await;
+    open(&front.state.store, "op", None).await;
+    let first = complete(&front, "op", r#"{"content":"first"}"#).await;
+    assert_eq!((first.status, &first.json["applied"]), (200, &json!(true)));
+    assert_eq!(first.json["result"]["content"], "first");
+    for _ in 0..2 {
+        let later = complete(&front, "op", r#"{"content":"later"}"#).await;
+        assert_eq!((later.status, &later.json["applied"]), (200, &json!(false)));
+        assert_eq!(later.json["result"], first.json["result"]);
+    }
+}
+
+#[tokio::test]
+async fn a_denied_result_is_kept_nowhere_and_its_denial_is_final() {
+    let denial = r#"{"decision":"deny","reason":"no"}"#;
+    let policy = Receiver::always(Answer::ok().body(denial));
+    let front = FrontDoor::embedded().await;
+    open(&front.state.store, "op", Some(policy.url("/check"))).await;
+    let first = complete(&front, "op", r#"{"content":"SECRET"}"#).await;
+    assert_eq!((first.status, &first.json["applied"]), (200, &json!(true)));
+    let blocked = json!({"content": "no", "error": "hook_denied", "success": false,
+        "state": {"phase": "afterToolCall", "reason": "no", "type": "blocked"}});
+    assert_eq!(first.json["result"], blocked);
+    let asked: Value = serde_json::from_slice(&policy.received()[0].body).expect("JSON");
+    assert_eq!(
+        asked["result"]["content"], "SECRET",
+        "the control sees all of it"
+    );
+    drop(policy);
+    let later = complete(&front, "op", r#"{"content":"later"}"#).await;
+    assert_eq!(
+        (&later.json["applied"], &later.json["result"]),
+        (&json!(false), &blocked)
+    );
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_asked_blocks() {
+    let front = FrontDoor::embedded().await;
+    open(
+        &front.state.store,
+        "op",
+        Some("http://127.0.0.1:9/".to_owned()),
+    )
+    .await;
+    let answer = complete(&front, "op", r#"{"content":"x"}"#).await;
+    assert_eq!(answer.json["result"]["content"], "hook_control_error");
+}
+
+#[tokio::test]
+async fn a_placeholder_that_is_not_open_is_not_found() {
+    let front = FrontDoor::embedded().await;
+    let answer = complete(&front, "op", r#"{"content":"x"}"#).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(
+        answer.error(),
+        "unknown or expired placeholder: nothing was applied"
+    );
+    // And it is not there afterwards either.
+    open(&front.state.store, "op", None).await;
+    let answer = complete(&front, "op", r#"{"content":"y"}"#).await;
+    assert_eq!(answer.json["applied"], json!(true));
+}
+
+#[tokio::test]
+async fn a_result_without_a_token_or_of_a_wrong_form_is_refused_and_not_applied() {
+    let front = FrontDoor::embedded().await;
+    open(&front.state.store, "op", None).await;
+    for (body, status) in [
+        ("", 400),
+        ("[]", 400),
+        ("{}", 400),
+        (r#"{"content":7}"#, 400),
+    ] {
+        assert_eq!(complete(&front, "op", body).await.status, status, "{body}");
+    }
+    let url = format!("http://{}/v1/completions/op/row%201", front.addr);
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client");
+    let bare = client.post(url).body(r#"{"content":"x"}"#).send().await;
+    assert_eq!(bare.expect("an answer").status().as_u16(), 401);
+    assert_eq!(
+        front.call("GET", "/v1/completions/op/row%201").await.status,
+        405
+    );
+    let answer = complete(&front, "op", r#"{"content":"x"}"#).await;
+    assert_eq!(answer.json["applied"], json!(true));
+}
+
+#[tokio::test]
+async fn callers_that_race_get_one_result() {
+    let front = Arc::new(FrontDoor::open(embedded_state()).await);
+    open(&front.state.store, "op", None).await;
+    let calls = (0..32).map(|number| {
+        let front = Arc::clone(&front);
+        async move {
+            let body = json!({"content": number.to_string()}).to_string();
+            complete(&front, "op", &body).await
+        }
+    });
+    let answers = futures::future::join_all(calls).await;
+    let applied = answers
+        .iter()
+        .filter(|one| one.json["applied"] == json!(true));
+    assert_eq!(applied.count(), 1);
+    assert!(
+        answers
+            .iter()
+            .all(|one| one.json["result"] == answers[0].json["result"])
+    );
+}
