@@ -308,7 +308,7 @@ impl World {
 
     /// Checks every law on what the store holds now.
     fn check(&mut self) {
-        let view = View::read(&*self.embedded, PREFIX);
+        let view = View::read(&self.embedded, PREFIX);
         if let Some(lane) = &self.watched {
             self.trace.push(view.describe(lane));
         }

@@ -80,7 +80,7 @@ impl World {
             self.exchange_surely(0);
         }
         run(&*self.host, &["DEL", "hs:{0}:b:sched"]);
-        let mut view = View::read(&*self.embedded, PREFIX);
+        let mut view = View::read(&self.embedded, PREFIX);
         if let Some(users) = view.hashes.get_mut("rc") {
             // The schedule itself is the last user of its body.
             users.retain(|key, count| key != "sched" || count != "1");

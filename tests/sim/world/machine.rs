@@ -46,7 +46,7 @@ impl World {
         self.schedule_due = snapshot.schedule_due;
         self.completions = snapshot.completions;
         self.emptied += 1;
-        self.observer.fell_back(View::read(&*self.embedded, PREFIX));
+        self.observer.fell_back(View::read(&self.embedded, PREFIX));
         let observer = &self.observer;
         self.accepted
             .retain(|id| observer.knows(id) || observer.has_ended(id));
