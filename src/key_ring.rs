@@ -3,18 +3,21 @@
 //!
 //! Keys of the environment are used as they are and never stored. A stored ring wins over them. A
 //! ring is made when a secret key is set and no signing keys are; every process reads it again every
-//! few seconds, so that a rotation reaches all of them. A Redis that has lost its data gets the ring
-//! back from the processes that know it.
+//! few seconds, so that a rotation reaches all of them. A Redis that has lost its data, or a rotation
+//! (a failover, an older backup), gets the ring back from the processes that know it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hookstash_shared::clock::{Clock as _, SystemClock};
 use hookstash_shared::config::{Settings, names};
 use hookstash_shared::random::{Random, SystemRandom};
 use hookstash_shared::signing::keys::{SETTING_CURRENT, SETTING_NEXT};
-use hookstash_shared::signing::{KeySeal, SealError, Signer, SigningKeys, WebhookSecret};
+use hookstash_shared::signing::{
+    KeySeal, SealError, Signer, SigningKeys, StoredKeys, WebhookSecret,
+};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{RingChange, Store};
 use tokio::sync::watch;
@@ -38,9 +41,18 @@ struct Ring {
     seal: Option<KeySeal>,
     /// Whether the environment gave keys.
     is_given: bool,
-    /// The record that was looked at last; `None` while no ring is in use.
-    record: Mutex<Option<Bytes>>,
+    /// The stored ring that is in use; `None` while there is none.
+    used: Mutex<Option<Used>>,
+    /// The last record that did not open.
+    unopened: Mutex<Option<Bytes>>,
     random: Arc<dyn Random>,
+}
+
+/// A ring and its record.
+#[derive(Clone)]
+struct Used {
+    record: Bytes,
+    stored: StoredKeys,
 }
 
 /// Why a process has no keys to start with.
@@ -125,7 +137,8 @@ impl KeyRing {
             signer: watch::Sender::new(signer),
             webhook,
             seal,
-            record: Mutex::default(),
+            used: Mutex::default(),
+            unopened: Mutex::default(),
             random: Arc::new(SystemRandom),
         }))
     }
@@ -147,25 +160,27 @@ impl KeyRing {
             match (store.key_ring().await?, &ring.seal) {
                 (Some(_), None) => return Err(KeyRingError::NoSecretKey),
                 (Some(record), Some(seal)) => {
-                    let keys = seal.open(&record).map_err(|_| KeyRingError::Unopenable)?;
+                    let stored = seal.open(&record).map_err(|_| KeyRingError::Unopenable)?;
                     if ring.is_given {
                         tracing::warn!(
                             "stored signing keys are used, not those of {SETTING_CURRENT} and \
                              {SETTING_NEXT}: unset these"
                         );
                     }
-                    self.take(record, keys);
+                    self.take(Used { record, stored });
                     tracing::info!("the signing keys come from the store");
                     return Ok(());
                 }
                 (None, Some(seal)) if !ring.is_given => {
-                    let keys = SigningKeys::generate(&*ring.random);
-                    let record = seal
-                        .seal(&keys, &*ring.random)
-                        .map_err(KeyRingError::Seal)?;
-                    let record = Bytes::from(record);
+                    let stored = StoredKeys {
+                        keys: SigningKeys::generate(&*ring.random),
+                        rotations: 0,
+                        made_ms: SystemClock::new().now_ms(),
+                    };
+                    let record = seal.seal(&stored, &*ring.random);
+                    let record = Bytes::from(record.map_err(KeyRingError::Seal)?);
                     if replace(store, None, &record).await? == RingChange::Replaced {
-                        self.take(record, keys);
+                        self.take(Used { record, stored });
                         tracing::info!("new signing keys were made and stored");
                         return Ok(());
                     }
@@ -195,34 +210,30 @@ impl KeyRing {
         let Some(seal) = &self.0.seal else {
             return Ok(());
         };
-        let (stored, known) = (store.key_ring().await?, self.record().clone());
-        match (stored, known) {
-            (Some(stored), known) if known.as_ref() != Some(&stored) => match seal.open(&stored) {
-                Ok(keys) => {
-                    self.take(stored, keys);
-                    tracing::info!("the stored signing keys have changed and are used now");
+        let used = self.used().clone();
+        match (store.key_ring().await?, used) {
+            (Some(record), Some(used)) if record == used.record => Ok(()),
+            (Some(record), used) => match (seal.open(&record), used) {
+                (Ok(stored), Some(used)) if used.stored.outranks(&stored) => {
+                    put_back(store, Some(record), &used).await
                 }
-                Err(error) => {
-                    *self.record() = Some(stored);
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "the keys that are known here stay in use");
+                (Ok(stored), _) => {
+                    self.take(Used { record, stored });
+                    tracing::info!("the stored signing keys have changed and are used now");
+                    Ok(())
+                }
+                (Err(error), _) => {
+                    let told = lock(&self.0.unopened).replace(record.clone());
+                    if told != Some(record) {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "the keys that are known here stay in use");
+                    }
+                    Ok(())
                 }
             },
-            (None, Some(_)) => {
-                let Some(keys) = self.keys() else {
-                    return Ok(());
-                };
-                if let Ok(record) = seal.seal(&keys, &*self.0.random) {
-                    let record = Bytes::from(record);
-                    if replace(store, None, &record).await? == RingChange::Replaced {
-                        *self.record() = Some(record);
-                        tracing::warn!("the store had lost the signing keys: stored them again");
-                    }
-                }
-            }
-            _ => {}
+            (None, Some(used)) => put_back(store, None, &used).await,
+            (None, None) => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes the next key the current one and a new one the next. Of concurrent rotations each
@@ -230,21 +241,26 @@ impl KeyRing {
     /// leaves them without a key that fits.
     pub async fn rotate(&self, store: &Store) -> Result<SigningKeys, RotateError> {
         let ring = &*self.0;
-        if ring.is_given && self.record().is_none() {
+        if ring.is_given && self.used().is_none() {
             return Err(RotateError::Given);
         }
         let seal = ring.seal.as_ref().ok_or(RotateError::NoSecretKey)?;
         for _ in 0..TRIES {
             let read = store.key_ring().await?;
-            let keys = match &read {
-                Some(record) => seal.open(record).map_err(|_| RotateError::Unopenable)?,
-                None => self.keys().ok_or(RotateError::Unopenable)?,
+            let found = read.as_ref().map(|record| seal.open(record)).transpose();
+            let found = found.map_err(|_| RotateError::Unopenable)?;
+            let used = self.used().clone().map(|used| used.stored);
+            let newest = match (found, used) {
+                (Some(found), Some(used)) if used.outranks(&found) => used,
+                (Some(found), _) => found,
+                (None, used) => used.ok_or(RotateError::Unopenable)?,
             };
-            let keys = keys.rotated(&*ring.random);
-            let record = seal.seal(&keys, &*ring.random);
+            let stored = newest.rotated(&*ring.random);
+            let record = seal.seal(&stored, &*ring.random);
             let record = Bytes::from(record.map_err(|_| RotateError::Unopenable)?);
             if replace(store, read, &record).await? == RingChange::Replaced {
-                self.take(record, keys.clone());
+                let keys = stored.keys.clone();
+                self.take(Used { record, stored });
                 tracing::info!("the signing keys were rotated");
                 return Ok(keys);
             }
@@ -252,17 +268,38 @@ impl KeyRing {
         Err(RotateError::Busy)
     }
 
-    fn take(&self, record: Bytes, keys: SigningKeys) {
+    /// Uses `new`, unless what is in use by now outranks it.
+    fn take(&self, new: Used) {
         let ring = &*self.0;
-        *self.record() = Some(record);
+        let mut used = self.used();
+        if used
+            .as_ref()
+            .is_some_and(|used| used.stored.outranks(&new.stored))
+        {
+            return;
+        }
+        let keys = new.stored.keys.clone();
+        *used = Some(new);
         ring.signer
             .send_replace(Some(Signer::new(&keys, ring.webhook.as_ref())));
         ring.keys.send_replace(Some(keys));
     }
 
-    fn record(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.0.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn used(&self) -> MutexGuard<'_, Option<Used>> {
+        lock(&self.0.used)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores the ring that is in use in the place of `read`, which is behind it.
+async fn put_back(store: &Store, read: Option<Bytes>, used: &Used) -> Result<(), HostError> {
+    if replace(store, read, &used.record).await? == RingChange::Replaced {
+        tracing::warn!("the store had lost the signing keys: stored them again");
+    }
+    Ok(())
 }
 
 /// Stores `new` in the place of `read`, again when no answer came: a repeat changes nothing.
@@ -287,3 +324,7 @@ impl fmt::Debug for KeyRing {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "key_ring_tests.rs"]
+mod tests;

@@ -106,6 +106,17 @@ fn a_message_whose_envelope_is_missing_is_buried_and_blocks_nobody() {
 }
 
 #[test]
+fn f15_a_message_that_its_lane_lists_twice_is_leased_once() {
+    let bench = Bench::new();
+    let id = bench.publish(host_lane(), When::Now);
+    bench.command(&["RPUSH", "hs:{0}:ln:h:a.test", id.as_str()]);
+    let exchanged = bench.exchange(&[], 5);
+    assert_eq!((exchanged.counters.skipped, exchanged.leases.len()), (1, 1));
+    bench.exchange(&[success(&exchanged.leases[0])], 0);
+    assert_eq!(bench.broken(), Vec::<String>::new());
+}
+
+#[test]
 fn a_healthy_store_is_left_alone() {
     let bench = Bench::new();
     bench.publish(queue(), When::Now);

@@ -1,7 +1,8 @@
 //! Names to addresses, with the second of the three checks: every address a name has.
 
+use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub struct ResolverError(#[source] NetError);
 #[error("cannot resolve {name}")]
 struct LookupError {
     name: String,
-    source: NetError,
+    source: Box<dyn Error + Send + Sync>,
 }
 
 impl Resolver {
@@ -85,9 +86,13 @@ impl Resolver {
     async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, LookupError> {
         match self.0.lookup_ip(name).await {
             Ok(found) => Ok(found.iter().collect()),
-            Err(source) => Err(LookupError {
+            Err(error) => Err(LookupError {
                 name: name.to_owned(),
-                source,
+                source: match (&error, UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))) {
+                    // Which hides that this process has no file left for a question.
+                    (NetError::NoConnections, Err(cause)) => cause.into(),
+                    _ => error.into(),
+                },
             }),
         }
     }

@@ -16,7 +16,7 @@ pub mod webhook_secret;
 
 pub use keys::SigningKeys;
 pub use receiver::Receiver;
-pub use sealed::{KeySeal, SealError};
+pub use sealed::{KeySeal, SealError, StoredKeys};
 pub use signer::Signer;
 pub use webhook_secret::WebhookSecret;
 

@@ -34,10 +34,44 @@ pub enum SealError {
     Unsealable,
 }
 
+/// Signing keys as they are stored.
+#[derive(Debug, Clone)]
+pub struct StoredKeys {
+    /// The keys.
+    pub keys: SigningKeys,
+    /// How often they were rotated since they were made.
+    pub rotations: u64,
+    /// When they were made, in milliseconds since the epoch; 0 = not known.
+    pub made_ms: u64,
+}
+
+impl StoredKeys {
+    /// Whether these are to be used where `other` is stored: a store that went back in time has
+    /// fewer rotations, and one that came back empty may have got keys that no receiver knows.
+    pub fn outranks(&self, other: &Self) -> bool {
+        (self.rotations, other.made_ms) > (other.rotations, self.made_ms)
+    }
+
+    /// The same after a rotation.
+    #[must_use]
+    pub fn rotated(&self, random: &dyn Random) -> Self {
+        Self {
+            keys: self.keys.rotated(random),
+            rotations: self.rotations.saturating_add(1),
+            made_ms: self.made_ms,
+        }
+    }
+}
+
+/// Records of an earlier version have no more than the keys.
 #[derive(Serialize, Deserialize)]
 struct Plain<'a> {
     current: &'a str,
     next: &'a str,
+    #[serde(default)]
+    rotations: u64,
+    #[serde(default)]
+    made_ms: u64,
 }
 
 impl KeySeal {
@@ -51,10 +85,12 @@ impl KeySeal {
     }
 
     /// The record to store. Every call draws a new nonce.
-    pub fn seal(&self, keys: &SigningKeys, random: &dyn Random) -> Result<String, SealError> {
+    pub fn seal(&self, stored: &StoredKeys, random: &dyn Random) -> Result<String, SealError> {
         let plain = Plain {
-            current: keys.current().expose_secret(),
-            next: keys.next().expose_secret(),
+            current: stored.keys.current().expose_secret(),
+            next: stored.keys.next().expose_secret(),
+            rotations: stored.rotations,
+            made_ms: stored.made_ms,
         };
         let mut bytes =
             Zeroizing::new(serde_json::to_vec(&plain).map_err(|_| SealError::Unsealable)?);
@@ -79,11 +115,11 @@ impl KeySeal {
     }
 
     /// The keys of a record.
-    pub fn open(&self, record: &[u8]) -> Result<SigningKeys, SealError> {
+    pub fn open(&self, record: &[u8]) -> Result<StoredKeys, SealError> {
         self.try_open(record).ok_or(SealError::Unopenable)
     }
 
-    fn try_open(&self, record: &[u8]) -> Option<SigningKeys> {
+    fn try_open(&self, record: &[u8]) -> Option<StoredKeys> {
         let sealed = record.strip_prefix(VERSION.as_bytes())?;
         let mut bytes = Zeroizing::new(STANDARD.decode(sealed).ok()?);
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN)?;
@@ -91,7 +127,12 @@ impl KeySeal {
         let aad = Aad::from(self.place.as_bytes());
         let plain = self.key.open_in_place(nonce, aad, sealed).ok()?;
         let plain: Plain<'_> = serde_json::from_slice(plain).ok()?;
-        SigningKeys::from_settings(Some(plain.current), Some(plain.next)).ok()?
+        let keys = SigningKeys::from_settings(Some(plain.current), Some(plain.next));
+        Some(StoredKeys {
+            keys: keys.ok()??,
+            rotations: plain.rotations,
+            made_ms: plain.made_ms,
+        })
     }
 }
 
@@ -113,18 +154,27 @@ mod tests {
         KeySeal::new(&SecretBox::new(Box::new([key; 32])), place).unwrap()
     }
 
+    fn stored(random: &dyn Random) -> StoredKeys {
+        StoredKeys {
+            keys: SigningKeys::generate(random),
+            rotations: 3,
+            made_ms: 5,
+        }
+    }
+
     #[test]
     fn keys_come_back_and_no_two_records_are_alike() {
         let random = SeededRandom::new(1);
-        let keys = SigningKeys::generate(&random);
+        let stored = stored(&random);
         let ours = seal(7, "hs:meta keys");
-        let [one, two] = [(); 2].map(|()| ours.seal(&keys, &random).unwrap());
+        let [one, two] = [(); 2].map(|()| ours.seal(&stored, &random).unwrap());
         assert_ne!(one, two);
         for record in [one, two] {
             let opened = ours.open(record.as_bytes()).unwrap();
+            assert_eq!((opened.rotations, opened.made_ms), (3, 5));
             for (opened, key) in [
-                (opened.current(), keys.current()),
-                (opened.next(), keys.next()),
+                (opened.keys.current(), stored.keys.current()),
+                (opened.keys.next(), stored.keys.next()),
             ] {
                 assert_eq!(opened.expose_secret(), key.expose_secret());
                 assert!(!record.contains(key.expose_secret()));
@@ -133,10 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn more_rotations_outrank_fewer_and_then_older_keys_newer_ones() {
+        let made = stored(&SeededRandom::new(1));
+        let rotated = made.rotated(&SeededRandom::new(2));
+        let later = StoredKeys {
+            made_ms: 6,
+            ..made.clone()
+        };
+        for (high, low) in [(&rotated, &made), (&made, &later), (&rotated, &later)] {
+            assert!(high.outranks(low) && !low.outranks(high));
+        }
+        assert!(!made.outranks(&made.clone()));
+    }
+
+    #[test]
     fn another_key_or_place_or_a_changed_record_opens_nothing() {
         let random = SeededRandom::new(1);
         let ours = seal(7, "hs:meta keys");
-        let record = ours.seal(&SigningKeys::generate(&random), &random).unwrap();
+        let record = ours.seal(&stored(&random), &random).unwrap();
         assert!(seal(8, "hs:meta keys").open(record.as_bytes()).is_err());
         assert!(seal(7, "other:meta keys").open(record.as_bytes()).is_err());
         for index in 0..record.len() {

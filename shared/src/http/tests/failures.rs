@@ -292,18 +292,40 @@ async fn an_upload_nobody_reads_is_timeout() {
     assert_eq!(error.class, ErrorClass::Timeout);
 }
 
-/// A process of its own, because the limit is that of a process.
 #[tokio::test]
 async fn h17_a_call_without_a_file_for_its_socket_waits_for_one() {
+    waits_for_a_file(
+        "h17_a_call_without_a_file_for_its_socket_waits_for_one",
+        false,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn h17_a_call_without_a_file_to_resolve_its_name_waits_for_one() {
+    waits_for_a_file(
+        "h17_a_call_without_a_file_to_resolve_its_name_waits_for_one",
+        true,
+    )
+    .await;
+}
+
+/// In a process of its own, because the limit is that of a process.
+async fn waits_for_a_file(name: &str, by_name: bool) {
     const CHILD: &str = "HOOKSTASH_TEST_FILES";
     if ProcessEnvironment.get(CHILD).is_none() {
-        let name = "http::tests::failures::h17_a_call_without_a_file_for_its_socket_waits_for_one";
-        return run_in_child_with_files(name, 128, &[(CHILD, "1")]).await;
+        let name = format!("http::tests::failures::{name}");
+        return run_in_child_with_files(&name, 128, &[(CHILD, "1")]).await;
     }
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let receiver = Receiver::answering(ok).await;
-    let client = local_client();
-    let url = receiver.url();
+    let server = name_server(|_| Answer::V4(vec![[127, 0, 0, 1]])).await;
+    let client = client("loopback", server);
+    let url = if by_name {
+        format!("http://receiver.test:{}/", receiver.address.port())
+    } else {
+        receiver.url()
+    };
     let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
     let answered = tokio::spawn(async move { client.send(post(&url)).await });
     tokio::time::sleep(Duration::from_millis(400)).await;

@@ -59,7 +59,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
     if #ids == 0 then break end
     local packed = call('HMGET', P .. 'm', unpack(ids))
     local missing = missing_envelopes(ids)
-    local popped, leases, records = 0, {}, {}
+    local popped, leases, records, seen = 0, {}, {}, {}
     for i = 1, #ids do
       local id = ids[i]
       local r = packed[i] and parse_record(packed[i])
@@ -67,7 +67,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
       if packed[i] and not r then
         unreadable = unreadable + 1
         stop = 'U'
-      elseif not r or r.st ~= 'w' or r.lane ~= lane then
+      elseif not r or r.st ~= 'w' or r.lane ~= lane or seen[id] then
         popped, skipped = popped + 1, skipped + 1
         if w and w.credit > 0 then
           w.credit = w.credit - 1
@@ -100,6 +100,7 @@ local function visit(lane, limit, out, nonce, lease_ms, fair_host, bytes)
         out[n + 4], out[n + 5], out[n + 6] = text(r.lost), r.ref, lane
       end
       if stop then break end
+      seen[id] = true
     end
     if popped > 0 then call('LPOP', key, popped) end
     if #leases > 0 then
