@@ -15,11 +15,9 @@ use super::{Shared, bulk, id_in};
 /// Most ids of one request.
 const IDS_MAX: usize = 1_000;
 /// Filters of a bulk cancel, which is not built yet: ignoring one would cancel what was not meant.
-const FILTERS_NOT_BUILT: [&str; 14] = [
+const FILTERS_NOT_BUILT: [&str; 12] = [
     "callerIP",
     "callerIp",
-    "count",
-    "cursor",
     "flowControlKey",
     "fromDate",
     "host",
@@ -101,6 +99,8 @@ fn read_ids(pairs: bulk::Pairs) -> Result<Vec<MessageId>, ApiError> {
                 let known = given.filter_map(|id| id.trim().parse::<MessageId>().ok());
                 ids.get_or_insert_default().extend(known);
             }
+            // How many of all, and from where on: with ids there is nothing to say.
+            "count" | "cursor" => {}
             known if FILTERS_NOT_BUILT.contains(&known) => filter = Some(key),
             _ => return Err(ApiError::invalid("filter", format!("{key:?} is not one"))),
         }
@@ -152,8 +152,11 @@ mod tests {
         );
         assert_eq!(read(&[("messageIds", Some("nothing"))]).unwrap(), []);
         assert_eq!(read(&[("messageIds", None)]).unwrap(), []);
+        let with_count = [("messageIds", Some(id)), ("count", Some("100"))];
+        assert_eq!(read(&with_count).unwrap(), [known]);
         for (pairs, text) in [
             (vec![], "cancelling all messages"),
+            (vec![("count", Some("100"))], "cancelling all messages"),
             (vec![("label", Some("x"))], "by label"),
             (
                 vec![("messageIds", Some(id)), ("label", Some("x"))],

@@ -28,7 +28,8 @@ const PAGE: usize = 1_000;
 /// headers, and keeps events for a week, but no more than the newest few ten thousand.
 ///
 /// Talks to a running server over HTTP: --url, else QSTASH_URL, else http://127.0.0.1:8080. The
-/// token comes from QSTASH_TOKEN.
+/// token comes from QSTASH_TOKEN; on this machine it may be missing, then it is that of
+/// `hookstash dev`.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(after_long_help = "\

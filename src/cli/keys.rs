@@ -24,7 +24,8 @@ use super::transport::Server;
 /// them, as long as they learn the new pair before the rotation after it.
 ///
 /// Talks to a running server over HTTP: --url, else QSTASH_URL, else http://127.0.0.1:8080. The
-/// token comes from QSTASH_TOKEN.
+/// token comes from QSTASH_TOKEN; on this machine it may be missing, then it is that of
+/// `hookstash dev`.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(

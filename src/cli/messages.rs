@@ -24,7 +24,8 @@ const BODY_CHARS_MAX: usize = 2_000;
 /// `hookstash events` tells what became of it; one that failed for good is in `hookstash dlq`.
 ///
 /// Talks to a running server over HTTP: --url, else QSTASH_URL, else http://127.0.0.1:8080. The
-/// token comes from QSTASH_TOKEN.
+/// token comes from QSTASH_TOKEN; on this machine it may be missing, then it is that of
+/// `hookstash dev`.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
 #[command(

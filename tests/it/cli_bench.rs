@@ -90,30 +90,37 @@ fn without_a_redis_it_says_how_to_give_one() {
     assert!(!text.contains("canary"), "{text}");
 }
 
-#[tokio::test]
-async fn an_interrupted_run_removes_its_keys() {
+/// Starts a bench, sends it `signal` once it has `many` keys, and says how many are left at its end.
+async fn left_after(signal: &str, many: usize, args: &[&str]) -> usize {
     let redis = RedisServer::start();
     let url = redis.url();
-    let args = [
-        "bench",
-        "--redis-url",
-        &url,
-        "--messages",
-        "100000",
-        "--rounds",
-        "99",
-    ];
+    let args = [&["bench", "--redis-url", &url][..], args].concat();
     let mut process = crate::support::process::Process::start(&args, &[]);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while keys(&redis) == 0 {
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    while keys(&redis) < many {
         assert!(
             tokio::time::Instant::now() < deadline,
             "it publishes nothing"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    process.signal("INT");
+    process.signal(signal);
     let status = process.wait_exit(Duration::from_mins(1)).await;
     assert_eq!(status.code(), Some(1));
-    assert_eq!(keys(&redis), 0);
+    keys(&redis)
+}
+
+#[tokio::test]
+async fn an_interrupted_run_removes_its_keys() {
+    let args = ["--messages", "100000", "--rounds", "99"];
+    assert_eq!(left_after("INT", 1, &args).await, 0);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_while_its_worker_delivers_leaves_no_key_either() {
+    // More keys than a round has: publisher and worker run side by side.
+    let args = ["--messages", "100", "--rounds", "1", "--seconds", "600"];
+    for signal in ["INT", "TERM", "INT"] {
+        assert_eq!(left_after(signal, 1_000, &args).await, 0, "{signal}");
+    }
 }

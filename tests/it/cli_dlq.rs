@@ -131,6 +131,14 @@ async fn dead_letters_are_redriven_and_deleted() {
         (deleted.code, deleted.stdout.trim()),
         (0, &*format!("Deleted {}", dead[2]))
     );
+    for action in [&["list"][..], &["redrive", "--all"]] {
+        let none = scene.dlq(&[action, &["--label", "none"]].concat()).await;
+        assert_eq!(
+            (none.code, none.stdout.trim()),
+            (0, "No such dead letters."),
+            "the queue is not empty"
+        );
+    }
     let all = scene.dlq(&["redrive", "--all"]).await;
     assert_eq!(all.code, 0, "{}", all.stderr);
     assert!(

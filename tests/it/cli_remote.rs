@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::support::process::hookstash;
 use crate::support::program::{Finished, Program, SOON, TOKEN, finish};
 use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis::RedisServer;
@@ -408,4 +409,24 @@ async fn g08_every_form_of_the_base_url_reaches_the_server() {
             assert_eq!(finished.code, 0, "{url:?} {args:?}: {}", finished.stderr);
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_result_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_none() {
+    let program = Program::dev(&[], &[]).await;
+    let run = |sink: std::process::Stdio| {
+        let args = ["events", "--url", &program.base, "-o", "json"];
+        let mut command = hookstash(&args, &[("QSTASH_TOKEN", &program.token)]);
+        let output = command.stdout(sink).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), text)
+    };
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let (code, text) = run(full.into());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("standard output"), "{text}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(run(writer.into()), (Some(0), String::new()));
 }

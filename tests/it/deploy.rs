@@ -114,11 +114,18 @@ fn redis_starts_with_the_given_configuration_and_is_durable() {
 }
 
 #[test]
-fn every_role_of_the_units_is_a_command() {
+fn every_unit_runs_a_command_and_knows_its_exit_codes() {
     for role in ["serve", "api", "worker"] {
         let path = deploy().join(format!("systemd/hookstash-{role}.service"));
         let text = std::fs::read_to_string(path).unwrap();
-        assert!(text.contains(&format!("ExecStart=/usr/local/bin/hookstash {role}\n")));
+        for line in [
+            &*format!("ExecStart=/usr/local/bin/hookstash {role}"),
+            // A wrong setting is not tried again and again, and a cut stop is no failure.
+            "RestartPreventExitStatus=2",
+            "SuccessExitStatus=4",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {role}");
+        }
         let help = crate::support::process::hookstash(&[role, "--help"], &[])
             .output()
             .unwrap();

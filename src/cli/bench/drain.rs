@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use hookstash_shared::message::Shard;
-use hookstash_worker::RunningWorker;
 
 use super::cpu::Cpu;
 use super::figures::{Durable, Idle};
@@ -30,7 +29,7 @@ pub(super) async fn some(stage: &Stage, queued: usize, count: usize) -> Result<D
     let arrivals = stage.receiver.expect(queued, count);
     let (before, redis) = (Cpu::now(), stage.redis.info().await?);
     let began = stage.now();
-    let worker = start(stage)?;
+    let worker = stage.start_worker()?;
     arrivals.complete().await;
     if queued == count {
         settled(stage).await?;
@@ -53,7 +52,7 @@ pub(super) async fn some(stage: &Stage, queued: usize, count: usize) -> Result<D
 
 /// Watches a worker on an empty store for `time`.
 pub(super) async fn idle(stage: &Stage, time: Duration) -> Result<Idle, Failure> {
-    let worker = start(stage)?;
+    let worker = stage.start_worker()?;
     tokio::time::sleep(CALM).await;
     let (before, redis) = (Cpu::now(), stage.redis.info().await?);
     let began = stage.now();
@@ -68,13 +67,6 @@ pub(super) async fn idle(stage: &Stage, time: Duration) -> Result<Idle, Failure>
         // One command is the question itself.
         redis_commands_per_s: (spent - 1.0).max(0.0) / took,
     })
-}
-
-/// A worker of this stage.
-pub(super) fn start(stage: &Stage) -> Result<RunningWorker, Failure> {
-    let parts = stage.app.worker_parts(stage.stores.worker.clone(), None);
-    hookstash_worker::start(parts)
-        .map_err(|error| Failure::failed("start the worker").because(&error))
 }
 
 /// Waits until no message is leased any more.

@@ -23,7 +23,7 @@ pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<
     let warm = messages(WARM).unwrap_or(0);
     let count = messages(time).unwrap_or(0) + warm;
     let arrivals = stage.receiver.expect(count, count);
-    let worker = drain::start(stage)?;
+    let worker = stage.start_worker()?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut calls = JoinSet::new();

@@ -24,6 +24,7 @@ use clap::{Args, ValueEnum};
 use hookstash_shared::config::{Overrides, names};
 use hookstash_shared::environment::Environment;
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
 use super::out::say;
@@ -44,7 +45,7 @@ const LATENCY_RATE: u32 = 1_000;
 ///   latency   from the call of publish to the receiver, at 1,000 messages a second
 ///   idle      what a worker without work costs
 ///
-/// Keys are made under a prefix of their own and removed at the end, also after Ctrl-C. Other load
+/// Keys are made under a prefix of their own and removed at the end, also after Ctrl-C or SIGTERM. Other load
 /// on the machine or the Redis changes the rates; compare ratios. Build with --release.
 #[expect(clippy::doc_markdown, reason = "shown as it is by --help")]
 #[derive(Args)]
@@ -94,12 +95,14 @@ impl Bench {
         if let Some(url) = &self.redis_url {
             overrides.set(&names::REDIS_URL, url.clone());
         }
+        let mut terminate = signal(SignalKind::terminate())
+            .map_err(|error| Failure::failed("listen for signals").because(&error))?;
         let stage = Stage::set(environment, &overrides, self.body as usize).await?;
         let bar = self.bar();
         let measured = tokio::select! {
-            measured = tokio::time::timeout(PART_MAX * 3, self.measure(&stage, &bar)) => measured
-                .unwrap_or_else(|_| Err(Failure::failed("measure: it takes too long here"))),
+            measured = self.measure(&stage, &bar) => measured,
             _ = tokio::signal::ctrl_c() => Err(Failure::failed("measure: interrupted")),
+            _ = terminate.recv() => Err(Failure::failed("measure: terminated")),
         };
         bar.set_message("removing its keys");
         let cleared = stage.clear().await;
@@ -127,15 +130,15 @@ impl Bench {
         for round in 1..=self.rounds {
             let of = format!("round {round} of {}", self.rounds);
             step(format!("{of}: raw loop"));
-            let raw = raw::measure(stage, count).await?;
+            let raw = in_time(raw::measure(stage, count)).await?;
             step(format!("{of}: bare script loop"));
-            let bare = publishing::bare(stage, count).await?;
+            let bare = in_time(publishing::bare(stage, count)).await?;
             step(format!("{of}: publishing"));
-            let publish = publishing::batched(stage, count).await?;
+            let publish = in_time(publishing::batched(stage, count)).await?;
             step(format!("{of}: durable path"));
-            let durable = drain::measure(stage, count).await?;
+            let durable = in_time(drain::measure(stage, count)).await?;
             step(format!("{of}: publishing one by one"));
-            let singles = publishing::singles(stage, count).await?;
+            let singles = in_time(publishing::singles(stage, count)).await?;
             figures.rounds.push(Round {
                 raw,
                 bare,
@@ -150,11 +153,13 @@ impl Bench {
         step("an idle worker".to_owned());
         figures.idle = Some(drain::idle(stage, time).await?);
         if self.backlog > 0 {
+            // What is still kept of delivered messages would go while memory is measured.
+            stage.clear().await?;
             let behind = self.backlog as usize;
             step(format!("queueing {behind} messages"));
-            let publish = publishing::batched(stage, behind + count).await?;
+            let publish = in_time(publishing::batched(stage, behind + count)).await?;
             step(format!("durable path with {behind} queued"));
-            let durable = drain::some(stage, behind + count, count).await?;
+            let durable = in_time(drain::some(stage, behind + count, count)).await?;
             figures.backlog = Some(Backlog {
                 behind,
                 publish,
@@ -173,4 +178,15 @@ impl Bench {
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
+}
+
+/// One part of the bench, which ends when it takes longer than [`PART_MAX`].
+async fn in_time<T>(part: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(PART_MAX, part)
+        .await
+        .unwrap_or_else(|_| {
+            let minutes = PART_MAX.as_secs() / 60;
+            let text = format!("measure: one part takes more than {minutes} minutes here");
+            Err(Failure::failed(text).advise("Give fewer --messages, or a smaller --backlog."))
+        })
 }

@@ -1,6 +1,6 @@
 //! What all parts of the bench share: the store, the receiver, the messages, the Redis.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hookstash_producer::publish::Publisher;
@@ -11,6 +11,7 @@ use hookstash_shared::headers::{HeaderSource, Headers};
 use hookstash_shared::message::{Destination, MessageId, NewMessage};
 use hookstash_shared::random::{Random, SystemRandom};
 use hookstash_shared::signing::SigningKeys;
+use hookstash_worker::RunningWorker;
 use secrecy::ExposeSecret as _;
 
 use super::receiver::{Receiver, body};
@@ -32,6 +33,8 @@ pub(super) struct Stage {
     pub(super) body_bytes: usize,
     destination: Destination,
     headers: Headers,
+    /// The worker that was started last.
+    worker: Mutex<Option<Arc<RunningWorker>>>,
 }
 
 impl Stage {
@@ -79,6 +82,7 @@ impl Stage {
             body_bytes,
             destination,
             headers,
+            worker: Mutex::default(),
         })
     }
 
@@ -113,8 +117,30 @@ impl Stage {
         numbers.map(with_id).collect()
     }
 
-    /// Removes every key that the bench has made.
+    /// Starts a worker of this stage.
+    pub(super) fn start_worker(&self) -> Result<Arc<RunningWorker>, Failure> {
+        let parts = self.app.worker_parts(self.stores.worker.clone(), None);
+        let worker = hookstash_worker::start(parts)
+            .map_err(|error| Failure::failed("start the worker").because(&error))?;
+        let worker = Arc::new(worker);
+        *self.worker() = Some(Arc::clone(&worker));
+        Ok(worker)
+    }
+
+    /// Removes every key that the bench has made, at its end or in the middle of it: what still
+    /// writes is ended first.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
+        let worker = self.worker().take();
+        if let Some(worker) = worker {
+            worker.stop_now().await;
+        }
+        // Publishes that nobody waits for any more are answered before this. When it fails, so does
+        // the walk, and says why.
+        drop(self.stores.api.ping().await);
         self.redis.clear().await
+    }
+
+    fn worker(&self) -> std::sync::MutexGuard<'_, Option<Arc<RunningWorker>>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::letters::{Letter, Walk};
 use super::which::Which;
-use super::{Common, EMPTY, Output};
+use super::{Common, Output};
 use crate::cli::failure::Failure;
 use crate::cli::out::say;
 use crate::cli::table;
@@ -44,7 +44,7 @@ impl List {
         letters.truncate(self.limit);
         match self.common.output {
             Output::Json => say(json(&letters)),
-            Output::Table if letters.is_empty() => say(EMPTY),
+            Output::Table if letters.is_empty() => say(self.which.nothing()),
             Output::Table => say(rows(&letters)?),
         }
         if has_more {

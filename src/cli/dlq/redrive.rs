@@ -9,9 +9,9 @@ use hookstash_shared::environment::Environment;
 use http::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::Common;
 use super::letters::{Letter, Walk};
 use super::which::Which;
-use super::{Common, EMPTY};
 use crate::cli::failure::Failure;
 use crate::cli::remote::{Done, Named, check_id, conclude};
 use crate::cli::transport::Server;
@@ -64,7 +64,7 @@ impl Redrive {
             self.common.output,
             Named::DeadLetter,
             "Redriven",
-            EMPTY,
+            self.which.nothing(),
             done,
         )
     }

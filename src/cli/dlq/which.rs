@@ -31,6 +31,15 @@ impl Which {
         self.since.is_some() || lists.iter().any(|list| !list.is_empty())
     }
 
+    /// What is said when there is no such letter.
+    pub(super) fn nothing(&self) -> &'static str {
+        if self.is_given() {
+            "No such dead letters."
+        } else {
+            super::EMPTY
+        }
+    }
+
     /// The query of a page of `count` letters.
     pub(super) fn query(&self, count: usize) -> Result<String, Failure> {
         let mut query = Serializer::new(String::new());
