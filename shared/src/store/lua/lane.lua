@@ -140,9 +140,15 @@ local function pass_turn(host, expected)
   else call('ZADD', P .. 'hq', text(host_in_flight(host)), host) end
 end
 
+-- So many calls to a host have ended, and as many lanes that wait for it may have a turn.
+local function free_host(host, ended)
+  if call('HINCRBY', P .. 'hi', host, -ended) <= 0 then call('HDEL', P .. 'hi', host) end
+  for _ = 1, math.min(ended, call('LLEN', P .. 'hw:' .. host)) do pass_turn(host) end
+end
+
 -- Queues are exempt from fairness, so they do not count for their hosts.
 local function host_slot(r, change)
   if kind(r.lane) == 'q' then return end
-  if call('HINCRBY', P .. 'hi', r.host, change) <= 0 then call('HDEL', P .. 'hi', r.host) end
-  if change < 0 then pass_turn(r.host) end
+  if change < 0 then return free_host(r.host, -change) end
+  call('HINCRBY', P .. 'hi', r.host, change)
 end

@@ -1,9 +1,51 @@
+-- Deliveries that need nothing but their end: no flag, no child, nothing that holds for them. Almost
+-- all are such, so they end together. What else is settled meanwhile may see their slots as taken;
+-- wake_lane puts that right at the end.
+local plain = { ids = {}, records = {}, done = {}, lanes = {}, hosts = {}, of_lane = {}, of_host = {} }
+
+local function count(names, counts, name)
+  if not counts[name] then
+    names[#names + 1] = name
+    counts[name] = 0
+  end
+  counts[name] = counts[name] + 1
+end
+
+local function is_plain(s, r)
+  return s.outcome == 'k' and #s.children == 0 and r.flags == '' and r.holds == ''
+end
+
+local function end_later(s, r)
+  local n = #plain.ids
+  r.st, r.nonce = 'k', ''
+  plain.ids[n + 1], plain.done[n + 1] = s.id, text(now) .. ' ' .. s.id
+  plain.records[2 * n + 1], plain.records[2 * n + 2] = s.id, pack_record(r)
+  count(plain.lanes, plain.of_lane, r.lane)
+  if kind(r.lane) ~= 'q' then count(plain.hosts, plain.of_host, r.host) end
+end
+
+local function end_plain()
+  if #plain.ids == 0 then return end
+  call('ZREM', P .. 'l', unpack(plain.ids))
+  for i = 1, #plain.lanes do slot(plain.lanes[i], -plain.of_lane[plain.lanes[i]]) end
+  call('HSET', P .. 'm', unpack(plain.records))
+  call('RPUSH', P .. 'done', unpack(plain.done))
+  for i = 1, #plain.hosts do free_host(plain.hosts[i], plain.of_host[plain.hosts[i]]) end
+  for i = 1, #plain.lanes do wake_lane(plain.lanes[i]) end
+  plain = { ids = {}, records = {}, done = {}, lanes = {}, hosts = {}, of_lane = {}, of_host = {} }
+end
+
 -- Ends an attempt. outcome: k delivered, r retry after delay ms, x dead, c cancelled.
 -- Returns the state the message is in now, or '-' when a stale settlement changed nothing.
 local function settle(s)
   local r = get_record(s.id)
   if not r then return '-' end
   if r.st == 'l' and r.no == s.no and r.nonce == s.nonce then
+    if is_plain(s, r) then
+      end_later(s, r)
+      event(s.id, 'k', s.event)
+      return 'k'
+    end
     local outcome = s.outcome
     if has_flag(r, 'd') then
       finish(s.id, r, 'k', '', {})

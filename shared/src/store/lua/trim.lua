@@ -12,8 +12,10 @@ local BODY_KEY = '^1|%l|%d+|%d*|%d+|%d+|%d+|%l*|%d+|([^|]*)|[^|]*|[^|]*|[^|]*$'
 
 -- Takes entries off the head of a list while `may_go(time, position)`. Returns their ids and times.
 local function take(key, limit, may_go)
-  local entries = call('LRANGE', P .. key, 0, limit - 1)
   local ids, times = {}, {}
+  local first = call('LINDEX', P .. key, 0)
+  if not first or not may_go((ended_entry(first)), 1) then return ids, times end
+  local entries = call('LRANGE', P .. key, 0, limit - 1)
   for i = 1, #entries do
     local ended, id = ended_entry(entries[i])
     if not may_go(ended, i) then break end
