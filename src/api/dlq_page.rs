@@ -38,8 +38,6 @@ pub(super) async fn find(store: &Store, selection: &Selection) -> Result<Found, 
     let count = selection.count.unwrap_or(PAGE_MAX).min(PAGE_MAX);
     let found = if selection.ids.is_some() {
         by_id(store, selection, range, count).await
-    } else if selection.filter.is_of_nothing() {
-        Ok(Found::default())
     } else if selection.filter.is_open() {
         all(store, range, count).await
     } else {
@@ -146,6 +144,11 @@ async fn fits(store: &Store, selection: &Selection, letter: DeadLetter) -> Resul
             labels: &header.labels,
             queue: header.queue(),
             flow_key: header.flow_key(),
+            group: header
+                .endpoint
+                .as_ref()
+                .map(|endpoint| endpoint.group.as_str()),
+            schedule: header.schedule.as_deref(),
             caller_ip: header.caller_ip,
             status,
             state: "",

@@ -13,7 +13,7 @@ use http::Uri;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::message_view::{Object, put};
+use super::message_view::{Object, put, put_endpoint, put_flow};
 use super::selection::{Facts, List, Selection};
 use super::{Api, Shared, dlq, query};
 
@@ -92,7 +92,7 @@ async fn find(api: &Api, selection: &Selection) -> Result<(Vec<Value>, Option<Pl
     let range = range(selection, cursor);
     let order = range.order;
     let is_empty = selection.ids.as_ref().is_some_and(Vec::is_empty);
-    if selection.filter.is_of_nothing() || is_empty {
+    if is_empty {
         return Ok((Vec::new(), None));
     }
     let mut walk = api.state.store.events(range);
@@ -186,6 +186,11 @@ fn parts(
         labels: &event.labels,
         queue: name(LaneKind::Queue),
         flow_key: name(LaneKind::Flow),
+        group: event
+            .endpoint
+            .as_ref()
+            .map(|endpoint| endpoint.group.as_str()),
+        schedule: event.schedule.as_deref(),
         caller_ip: event.caller_ip,
         status: event.status.unwrap_or_default(),
         state: "",
@@ -246,6 +251,9 @@ fn show(stored: &StoredEvent, event: &LoggedEvent, facts: &Facts<'_>) -> Object 
     put(&mut object, "nextDeliveryTime", next);
     put(&mut object, "queueName", facts.queue.as_ref());
     put(&mut object, "flowControlKey", facts.flow_key.as_ref());
+    put(&mut object, "scheduleId", event.schedule.as_ref());
+    put_endpoint(&mut object, event.endpoint.as_ref());
+    put_flow(&mut object, event.flow);
     put(&mut object, "maxRetries", event.retries);
     for key in ["retryDelayExpr", "retryDelayExpression"] {
         put(&mut object, key, event.retry_delay.as_ref());

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hookstash_shared::headers::{HeaderSource, Headers};
-use hookstash_shared::message::{EnvelopeHeader, MessageId, RedactField, RetryDelay};
+use hookstash_shared::message::{
+    EnvelopeHeader, FlowLimits, GroupEndpoint, MessageId, RedactField, RetryDelay,
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -50,13 +52,32 @@ pub(super) fn view(id: &MessageId, header: &EnvelopeHeader, body: &[u8]) -> Obje
         Some(&header.labels).filter(|labels| !labels.is_empty()),
     );
     put(&mut object, "queueName", header.queue());
+    put(&mut object, "scheduleId", header.schedule.as_ref());
+    put_endpoint(&mut object, header.endpoint.as_ref());
     put(&mut object, "flowControlKey", header.flow_key());
-    if let Some(flow) = header.flow {
-        put(&mut object, "parallelism", flow.parallelism);
-        put(&mut object, "rate", flow.rate);
-        put(&mut object, "period", Some(flow.period_ms / 1_000));
-    }
+    put_flow(&mut object, header.flow);
     object
+}
+
+/// Sets the URL group and the endpoint's name.
+pub(super) fn put_endpoint(object: &mut Object, endpoint: Option<&GroupEndpoint>) {
+    let name = endpoint.and_then(|endpoint| endpoint.name.as_ref());
+    put(
+        object,
+        "topicName",
+        endpoint.map(|endpoint| &endpoint.group),
+    );
+    put(object, "endpointName", name);
+}
+
+/// Sets the limits that a message brought to its flow-control key; the period in seconds.
+pub(super) fn put_flow(object: &mut Object, flow: Option<FlowLimits>) {
+    let Some(flow) = flow else {
+        return;
+    };
+    put(object, "parallelism", flow.parallelism);
+    put(object, "rate", flow.rate);
+    put(object, "period", Some(flow.period_ms / 1_000));
 }
 
 /// Sets `key` if there is a value.

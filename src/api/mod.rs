@@ -16,6 +16,7 @@ mod dlq_bulk;
 mod dlq_page;
 mod error;
 mod events;
+mod flow_control_header;
 mod health;
 mod keys;
 mod message_view;

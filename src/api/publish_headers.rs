@@ -15,20 +15,21 @@ use http::{HeaderMap, HeaderName};
 
 use super::canonical::canonical;
 use super::error::ApiError;
+use super::flow_control_header as flow_control;
 
 const PREFIX: &str = "upstash-";
 const FORWARD_PREFIX: &str = "upstash-forward-";
 /// Asks for all headers of the call.
 const FORWARD_ALL: &str = "upstash-header-forward";
+const FLOW_KEY: &str = flow_control::KEY;
+const FLOW_VALUE: &str = flow_control::VALUE;
 const TELEMETRY_PREFIX: &str = "upstash-telemetry-";
 /// Options of the protocol that must not be accepted and dropped, each with all that begins so.
-const NOT_BUILT: [&str; 8] = [
+const NOT_BUILT: [&str; 6] = [
     "upstash-callback",
     "upstash-failure-callback",
-    "upstash-flow-control-",
     "upstash-cron",
     "upstash-schedule-id",
-    "upstash-queue-name",
     "upstash-workflow-",
     "upstash-feature-set",
 ];
@@ -36,7 +37,7 @@ const NOT_BUILT: [&str; 8] = [
 const NOT_FORWARDED: [HeaderName; 4] = [ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, EXPECT];
 
 /// The values of one option, in order. Options are keyed by their name in lower case.
-type Options = BTreeMap<String, Vec<Vec<u8>>>;
+pub(super) type Options = BTreeMap<String, Vec<Vec<u8>>>;
 
 /// A message to `destination` as `headers` and the `options` of the query ask for it.
 pub(super) fn configure(
@@ -57,7 +58,10 @@ pub(super) fn configure(
             return Err(ApiError::not_built(&canonical(name)));
         }
         message = match name.as_str() {
-            FORWARD_ALL => message,
+            FORWARD_ALL | FLOW_KEY | FLOW_VALUE => message,
+            "upstash-queue-name" => message
+                .queue(text(name, values)?)
+                .map_err(|error| named(error.to_string()))?,
             "upstash-method" => message.method(parsed(name, values)?),
             "upstash-delay" => {
                 delay = Some(When::After(read_duration(name, values)?));
@@ -84,7 +88,8 @@ pub(super) fn configure(
             }
         };
     }
-    Ok(message.when(not_before.or(delay).unwrap_or_default()))
+    let message = message.when(not_before.or(delay).unwrap_or_default());
+    flow_control::apply(message, &options)
 }
 
 /// The first option in `headers` or `in_query` that asks for anything, by its canonical name.
@@ -200,7 +205,7 @@ fn named(text: String) -> ApiError {
 }
 
 /// The one value of an option.
-fn text<'v>(name: &str, values: &'v [Vec<u8>]) -> Result<&'v str, ApiError> {
+pub(super) fn text<'v>(name: &str, values: &'v [Vec<u8>]) -> Result<&'v str, ApiError> {
     let [value] = values else {
         return Err(ApiError::invalid(
             &canonical(name),

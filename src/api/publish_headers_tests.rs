@@ -166,11 +166,8 @@ fn what_is_not_built_is_refused_by_name() {
         "Upstash-Callback-Retries",
         "Upstash-Failure-Callback",
         "Upstash-Failure-Callback-Forward-X",
-        "Upstash-Flow-Control-Key",
-        "Upstash-Flow-Control-Value",
         "Upstash-Cron",
         "Upstash-Schedule-Id",
-        "Upstash-Queue-Name",
         "Upstash-Workflow-Init",
         "Upstash-Workflow-Runid",
         "Upstash-Feature-Set",
@@ -184,6 +181,36 @@ fn what_is_not_built_is_refused_by_name() {
         assert_eq!(in_query.to_string(), error.to_string());
     }
     assert!(one("Upstash-Callbacks", "x").is_ok());
+}
+
+#[test]
+fn a_queue_or_a_flow_control_key_is_where_the_message_waits() {
+    let flow = [
+        ("Upstash-Flow-Control-Key", "a b"),
+        ("Upstash-Flow-Control-Value", "rate=5, period=1m"),
+    ];
+    let queued = one("Upstash-Queue-Name", "q").unwrap();
+    assert_eq!(queued.lane().as_str(), "q:q");
+    let limited = built(&flow, &[]).unwrap();
+    assert_eq!(limited.lane().as_str(), "f:a%20b");
+    let limits = limited.header().flow.unwrap();
+    assert_eq!(
+        (limits.parallelism, limits.rate, limits.period_ms),
+        (None, Some(5), 60_000)
+    );
+    let [key, value] = flow;
+    for (headers, named) in [
+        (vec![key], "Upstash-Flow-Control-Value"),
+        (vec![value], "Upstash-Flow-Control-Key"),
+        (
+            vec![key, value, ("Upstash-Queue-Name", "q")],
+            "Upstash-Queue-Name",
+        ),
+        (vec![("Upstash-Queue-Name", "a b")], "queue name"),
+    ] {
+        let error = built(&headers, &[]).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
 }
 
 #[test]

@@ -55,8 +55,8 @@ pub(super) struct Filter {
     caller_ips: Option<Vec<IpAddr>>,
     statuses: Option<Vec<u16>>,
     states: Option<Vec<String>>,
-    /// A URL group or a schedule is asked for, of which no message is.
-    is_of_nothing: bool,
+    groups: Option<Vec<String>>,
+    schedules: Option<Vec<String>>,
 }
 
 /// What a filter looks at.
@@ -66,6 +66,8 @@ pub(super) struct Facts<'a> {
     pub(super) labels: &'a [String],
     pub(super) queue: Option<String>,
     pub(super) flow_key: Option<String>,
+    pub(super) group: Option<&'a str>,
+    pub(super) schedule: Option<&'a str>,
     pub(super) caller_ip: Option<IpAddr>,
     /// 0 when there was no answer.
     pub(super) status: u16,
@@ -196,10 +198,9 @@ impl Filter {
                 }
                 add(&mut self.states, states)
             }
-            _ => {
-                self.is_of_nothing = true;
-                false
-            }
+            "topicName" | "urlGroup" => add(&mut self.groups, split(value)),
+            "scheduleId" => add(&mut self.schedules, split(value)),
+            _ => return Err(ApiError::invalid("filter", format!("{key:?} is not one"))),
         };
         if is_too_long {
             return Err(ApiError::invalid(
@@ -208,11 +209,6 @@ impl Filter {
             ));
         }
         Ok(())
-    }
-
-    /// Whether no message fits, whatever there is.
-    pub(super) fn is_of_nothing(&self) -> bool {
-        self.is_of_nothing
     }
 
     /// Whether every message fits.
@@ -225,8 +221,7 @@ impl Filter {
         let of_url = |text: fn(&url::Url) -> String| {
             move || url::Url::parse(facts.url).ok().map(|url| text(&url))
         };
-        !self.is_of_nothing
-            && has(self.urls.as_ref(), |url| url == facts.url)
+        has(self.urls.as_ref(), |url| url == facts.url)
             && has_lazily(self.hosts.as_ref(), of_url(host))
             && has_lazily(self.paths.as_ref(), of_url(|url| url.path().to_owned()))
             && has(self.labels.as_ref(), |label| facts.labels.contains(label))
@@ -236,6 +231,8 @@ impl Filter {
             && has(self.flow_keys.as_ref(), |key| {
                 facts.flow_key.as_ref() == Some(key)
             })
+            && has(self.groups.as_ref(), |group| facts.group == Some(group))
+            && has(self.schedules.as_ref(), |id| facts.schedule == Some(id))
             && has(self.caller_ips.as_ref(), |ip| facts.caller_ip == Some(*ip))
             && has(self.statuses.as_ref(), |status| facts.status == *status)
             && has(self.states.as_ref(), |state| facts.state == state)

@@ -11,6 +11,8 @@ fn facts<'a>(url: &'a str, labels: &'a [String]) -> Facts<'a> {
         labels,
         queue: Some("q".to_owned()),
         caller_ip: Some(IpAddr::from([10, 0, 0, 1])),
+        group: Some("g"),
+        schedule: Some("s"),
         status: 500,
         state: "FAILED",
         ..Facts::default()
@@ -37,8 +39,11 @@ fn values_of_one_key_are_alternatives_and_keys_must_all_fit() {
         ("url=https://h.example:8443/p/q?x%3D1,2", false),
         ("url=https://H.example:8443/p/q?x%3D1", false),
         ("url=https://a,https://H.example:8443/p/q?x%3D1,2", true),
-        ("topicName=g", false),
-        ("scheduleId=s", false),
+        ("topicName=g", true),
+        ("topicName=x,y", false),
+        ("urlGroup=x,g", true),
+        ("scheduleId=s", true),
+        ("scheduleId=t", false),
     ] {
         for list in [List::DeadLetters, List::Events] {
             let selection = read(list, query).unwrap();

@@ -13,7 +13,7 @@ use super::dedup::DedupId;
 use super::destination::Destination;
 use super::framing::{self, Found, FrameError};
 use super::lane::{Lane, LaneKind};
-use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
+use super::policy::{Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay};
 use crate::headers::Headers;
 
 const VERSION: [u8; 4] = *b"HS1:";
@@ -74,6 +74,12 @@ pub struct EnvelopeHeader {
     /// Parts that views show only as a hash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<RedactField>,
+    /// The endpoint of a URL group that this message goes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<GroupEndpoint>,
+    /// The schedule that made the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// Another key of the same shard that holds an envelope with the body; absent = the body
     /// follows the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,6 +179,8 @@ mod tests {
                 fallback: Fallback::Fetch,
                 caller_ip: None,
                 redact: vec![],
+                endpoint: None,
+                schedule: None,
                 body_of: None,
             },
             body: Bytes::copy_from_slice(body),
@@ -272,6 +280,10 @@ mod tests {
             header.fallback = if retries % 3 == 0 { Fallback::None } else { Fallback::Fetch };
             header.redact = vec![RedactField::Body, RedactField::Header("x-a".into())];
             header.retry_delay = Some(RetryDelay::parse("1000 * retried").unwrap());
+            header.endpoint = (retries % 5 == 0).then(|| GroupEndpoint {
+                group: "g".into(), name: (retries % 2 == 0).then(|| "n".into()),
+            });
+            header.schedule = (retries % 7 == 0).then(|| "s".into());
             envelope
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{EnvelopeHeader, Method};
+use super::{EnvelopeHeader, FlowLimits, GroupEndpoint, Method};
 use crate::error_class::ErrorClass;
 
 /// One entry of the event log, next to the message id, the kind of event and the host's time, which
@@ -38,6 +38,15 @@ pub struct LoggedEvent {
     /// Address of the publisher.
     #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
     pub caller_ip: Option<IpAddr>,
+    /// The URL group and the name of its endpoint.
+    #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<GroupEndpoint>,
+    /// The schedule that made the message.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// Limits that came with the flow-control key.
+    #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<FlowLimits>,
     /// Status of the attempt's response.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -66,6 +75,9 @@ impl LoggedEvent {
                 .as_ref()
                 .map(|delay| delay.as_str().to_owned()),
             caller_ip: header.caller_ip,
+            endpoint: header.endpoint.clone(),
+            schedule: header.schedule.clone(),
+            flow: header.flow,
             ..Self::default()
         }
     }

@@ -28,7 +28,8 @@ pub use limits::{Limits, When};
 pub use new_message::{NewMessage, NewMessageBuilder};
 pub use placement::{dedup_name, place, shard_of_lane, shard_of_operation, stable_hash};
 pub use policy::{
-    Fallback, FlowLimits, Method, RedactField, RetryDelay, UnknownField, UnknownMethod,
+    Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay, UnknownField,
+    UnknownMethod,
 };
 pub use refusal::NewMessageError;
 pub use state::{Event, State, next};

@@ -13,7 +13,7 @@ use super::id::{Shard, Shards};
 use super::lane::Lane;
 use super::limits::{Limits, When, due, millis};
 use super::placement;
-use super::policy::{Fallback, FlowLimits, Method, RedactField, RetryDelay};
+use super::policy::{Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay};
 use super::refusal::{LABEL_BYTES_MAX, LABELS_MAX, NewMessageError, REDACT_MAX, RETRIES_MAX};
 use crate::headers::{HeaderError, Headers, is_reserved};
 use crate::random::Random;
@@ -50,6 +50,8 @@ impl NewMessage {
             queue: None,
             flow: None,
             redact: Vec::new(),
+            endpoint: None,
+            schedule: None,
         }
     }
 
@@ -111,9 +113,26 @@ pub struct NewMessageBuilder {
     queue: Option<Lane>,
     flow: Option<(Lane, FlowLimits)>,
     redact: Vec<RedactField>,
+    endpoint: Option<GroupEndpoint>,
+    schedule: Option<String>,
 }
 
 impl NewMessageBuilder {
+    /// The same message to another destination, an endpoint of a URL group.
+    #[must_use]
+    pub fn to_endpoint(mut self, destination: Destination, endpoint: GroupEndpoint) -> Self {
+        self.destination = destination;
+        self.endpoint = Some(endpoint);
+        self
+    }
+
+    /// The schedule that makes it.
+    #[must_use]
+    pub fn schedule(mut self, id: impl Into<String>) -> Self {
+        self.schedule = Some(id.into());
+        self
+    }
+
     /// The HTTP method.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
@@ -267,6 +286,8 @@ impl NewMessageBuilder {
             fallback: self.fallback,
             caller_ip: self.caller_ip,
             redact: self.redact,
+            endpoint: self.endpoint,
+            schedule: self.schedule,
             body_of: None,
         };
         let envelope = Envelope {

@@ -129,6 +129,16 @@ pub struct FlowLimits {
     pub period_ms: u64,
 }
 
+/// One of the destinations of a URL group, as a message to it names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEndpoint {
+    /// The group.
+    pub group: String,
+    /// The endpoint's name; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
 /// A part of a message that views show only as a hash. Written `body`, `header` (or `headers`), or
 /// `header[Name]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
