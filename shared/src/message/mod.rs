@@ -21,12 +21,14 @@ pub use destination::{DESTINATION_BYTES_MAX, Destination, DestinationError};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeHeader, Peek};
 pub use event::LoggedEvent;
 pub use framing::FRAME_PREFIX_BYTES;
-pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards};
+pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards, random_name};
 pub use lane::{Lane, LaneError, LaneKind};
 pub use last_response::{LastResponse, RESPONSE_BODY_BYTES_MAX};
 pub use limits::{Limits, When};
 pub use new_message::{NewMessage, NewMessageBuilder};
-pub use placement::{dedup_name, place, shard_of_lane, shard_of_operation, stable_hash};
+pub use placement::{
+    dedup_name, place, place_schedule, shard_of_lane, shard_of_operation, stable_hash,
+};
 pub use policy::{
     Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay, UnknownField,
     UnknownMethod,

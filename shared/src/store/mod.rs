@@ -23,6 +23,7 @@ mod publish;
 mod record;
 mod recover;
 mod schedules;
+mod tick;
 
 pub mod embedded;
 pub mod faulty;
@@ -52,7 +53,10 @@ pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
-pub use schedules::{Tick, Ticked};
+pub use schedules::{
+    PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
+};
+pub use tick::{DuePage, Tick, TickMember, Ticked};
 
 use args::Args;
 use host::{Host, HostError, Reply, Step};

@@ -13,6 +13,7 @@ use hookstash_shared::store::{LOST_MAX, Lease, LeaseToken, Settlement};
 use super::LEASE;
 use super::caller::Answer;
 use super::ground::Ground;
+use super::schedules::Firing;
 use super::tap::{number, text};
 use crate::laws;
 use crate::observer::Observer;
@@ -63,6 +64,8 @@ pub struct Ledger {
     pub sent: BTreeMap<MessageId, Sent>,
     pub accepted: BTreeSet<MessageId>,
     pub cancelled: BTreeSet<MessageId>,
+    /// Due times of schedules, as they were fired.
+    pub firings: Vec<Firing>,
     /// Answers with a success; any other end of a call.
     succeeded: BTreeSet<MessageId>,
     failed: BTreeSet<MessageId>,
@@ -90,6 +93,7 @@ impl Default for Ledger {
             sent: BTreeMap::new(),
             accepted: BTreeSet::new(),
             cancelled: BTreeSet::new(),
+            firings: Vec::new(),
             succeeded: BTreeSet::new(),
             failed: BTreeSet::new(),
             calls: BTreeMap::new(),

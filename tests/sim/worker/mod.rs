@@ -13,6 +13,7 @@ mod idle;
 mod ledger;
 mod process;
 mod scene;
+mod schedules;
 mod seeds;
 mod story;
 mod tap;

@@ -44,7 +44,7 @@ pub struct Scene {
     pub ground: Arc<Ground>,
     pub processes: Vec<Process>,
     pub slots: usize,
-    store: Store,
+    pub store: Store,
     made: usize,
     restart_at: Vec<Instant>,
     /// Whether calls to the store fail by chance.

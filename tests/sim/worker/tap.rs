@@ -40,6 +40,7 @@ impl Tap {
                 let settlements = settlements(args);
                 self.ground.exchanged(worker, &settlements, &leases);
             }
+            "tick_schedule" => self.ground.ticked(args, reply),
             "release_leases" => self.ground.released(worker, args, reply),
             _ => {}
         }
