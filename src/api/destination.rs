@@ -16,9 +16,6 @@ use super::error::ApiError;
 use super::query;
 
 const ROUTE: &str = "/v2/publish/";
-/// What stands between the route and the destination when the client's base URL had the route in
-/// it already.
-const REPEATED: &str = "v2/publish/";
 
 /// What the request target of a publish says.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,10 +26,17 @@ pub(super) struct Target {
     pub(super) options: Vec<(String, Vec<u8>)>,
 }
 
-/// Cuts a raw request target (path and query).
+/// Cuts a raw request target (path and query) of a publish.
 pub(super) fn cut(target: &str) -> Result<Target, ApiError> {
-    let mut behind = target.strip_prefix(ROUTE).unwrap_or_default();
-    while let Some(rest) = behind.trim_start_matches('/').strip_prefix(REPEATED) {
+    cut_behind(ROUTE, target)
+}
+
+/// Cuts a raw request target behind `route`, which may stand there again when it is in the client's
+/// base URL already.
+pub(super) fn cut_behind(route: &str, target: &str) -> Result<Target, ApiError> {
+    let mut behind = target.strip_prefix(route).unwrap_or_default();
+    let repeated = route.trim_start_matches('/');
+    while let Some(rest) = behind.trim_start_matches('/').strip_prefix(repeated) {
         behind = rest;
     }
     let (path, query) = match behind.split_once('?') {

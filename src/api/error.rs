@@ -70,6 +70,9 @@ pub(super) enum ApiError {
     /// The body is too large. Clients match on the phrase.
     #[error("quota maxMessageSize exceeded: the limit is {0} bytes")]
     TooLarge(usize),
+    /// There is no room for one more.
+    #[error("{0}")]
+    Quota(String),
     /// Part of the protocol, but not of this server.
     #[error("{0} is not supported by this server yet")]
     NotBuilt(String),
@@ -98,6 +101,7 @@ impl ApiError {
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Quota(_) => StatusCode::PRECONDITION_FAILED,
             Self::NotBuilt(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Unavailable(_) | Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -124,6 +128,10 @@ impl ApiError {
 
     pub(super) fn no_such_dead_letter(id: &str) -> Self {
         Self::NotFound(format!("dlq message {}", echo(id)))
+    }
+
+    pub(super) fn no_such_schedule(id: &str) -> Self {
+        Self::NotFound(format!("schedule {}", echo(id)))
     }
 
     /// A publish that did not end in "accepted". `has_dedup_id` decides whether a repeat is safe

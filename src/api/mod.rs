@@ -26,6 +26,9 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod schedule_put;
+mod schedule_view;
+mod schedules;
 mod selection;
 mod serve;
 mod trace;
@@ -129,6 +132,7 @@ pub fn router(state: ApiState) -> Router {
             "/v1/completions/{operation}/{tool_message}",
             post(completions::complete),
         )
+        .merge(schedules::routes())
         .merge(not_built::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)

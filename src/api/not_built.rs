@@ -8,8 +8,8 @@ use axum::routing::any;
 use super::error::ApiError;
 use super::{Shared, body};
 
-/// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 13] = [
+/// Resources with everything under them.
+const RESOURCES: [&str; 11] = [
     "batch",
     "enqueue",
     "flowControl",
@@ -17,8 +17,6 @@ const RESOURCES: [&str; 13] = [
     "llm",
     "notify",
     "queues",
-    "schedules",
-    "Schedules",
     "topics",
     "wait",
     "waiters",

@@ -23,13 +23,14 @@ const FORWARD_PREFIX: &str = "upstash-forward-";
 const FORWARD_ALL: &str = "upstash-header-forward";
 const FLOW_KEY: &str = flow_control::KEY;
 const FLOW_VALUE: &str = flow_control::VALUE;
+/// Options of a schedule, not of a message.
+pub(super) const CRON: &str = "upstash-cron";
+pub(super) const SCHEDULE_ID: &str = "upstash-schedule-id";
 const TELEMETRY_PREFIX: &str = "upstash-telemetry-";
 /// Options of the protocol that must not be accepted and dropped, each with all that begins so.
-const NOT_BUILT: [&str; 6] = [
+const NOT_BUILT: [&str; 4] = [
     "upstash-callback",
     "upstash-failure-callback",
-    "upstash-cron",
-    "upstash-schedule-id",
     "upstash-workflow-",
     "upstash-feature-set",
 ];
@@ -59,6 +60,10 @@ pub(super) fn configure(
         }
         message = match name.as_str() {
             FORWARD_ALL | FLOW_KEY | FLOW_VALUE => message,
+            CRON | SCHEDULE_ID => {
+                let why = "it belongs to POST /v2/schedules/{destination}";
+                return Err(ApiError::invalid(&canonical(name), why));
+            }
             "upstash-queue-name" => message
                 .queue(text(name, values)?)
                 .map_err(|error| named(error.to_string()))?,

@@ -166,8 +166,6 @@ fn what_is_not_built_is_refused_by_name() {
         "Upstash-Callback-Retries",
         "Upstash-Failure-Callback",
         "Upstash-Failure-Callback-Forward-X",
-        "Upstash-Cron",
-        "Upstash-Schedule-Id",
         "Upstash-Workflow-Init",
         "Upstash-Workflow-Runid",
         "Upstash-Feature-Set",
@@ -181,6 +179,15 @@ fn what_is_not_built_is_refused_by_name() {
         assert_eq!(in_query.to_string(), error.to_string());
     }
     assert!(one("Upstash-Callbacks", "x").is_ok());
+}
+
+#[test]
+fn what_belongs_to_a_schedule_is_refused_on_a_message() {
+    for name in ["Upstash-Cron", "Upstash-Schedule-Id"] {
+        let error = one(name, "x").unwrap_err().to_string();
+        let expected = "it belongs to POST /v2/schedules/{destination}";
+        assert_eq!(error, format!("invalid {name}: {expected}"));
+    }
 }
 
 #[test]

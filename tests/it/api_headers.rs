@@ -82,8 +82,6 @@ async fn what_is_not_built_is_a_501_that_names_the_header() {
         "Upstash-Callback-Retries",
         "Upstash-Failure-Callback",
         "Upstash-Failure-Callback-Method",
-        "Upstash-Cron",
-        "Upstash-Schedule-Id",
         "Upstash-Workflow-Init",
         "Upstash-Workflow-Runid",
         "Upstash-Feature-Set",

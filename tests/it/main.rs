@@ -52,6 +52,7 @@ mod promises_replicas;
 mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
+mod schedules_api;
 mod seam_arbitration;
 mod seam_kills;
 mod support;
