@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{delete, get, patch, post};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use hookstash_shared::message::Envelope;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::message_view::Object;
 use super::schedule_view::{self, Shown};
-use super::{Api, Shared, body, dlq, id_in, schedule_put};
+use super::{Api, Shared, body, dlq, schedule_put};
 
 /// Go clients write `Schedules`.
 const RESOURCES: [&str; 2] = ["/v2/schedules", "/v2/Schedules"];
@@ -29,38 +29,43 @@ enum Action {
     Resume,
 }
 
-/// The routes.
+/// The routes. A destination has slashes, so what stands behind the resource is one whole.
 pub(super) fn routes() -> Router<Shared> {
     RESOURCES.into_iter().fold(Router::new(), |router, root| {
         router
             .route(root, get(list))
             // Without a destination: its text says what is missing.
             .route(&format!("{root}/"), post(post_any))
-            .route(&format!("{root}/{{id}}"), get(get_one))
-            .route(&format!("{root}/{{id}}"), delete(remove).post(post_any))
-            .route(&format!("{root}/{{id}}/pause"), patch(act).post(post_any))
-            .route(&format!("{root}/{{id}}/resume"), patch(act).post(post_any))
-            .route(&format!("{root}/{{*destination}}"), post(post_any))
+            .route(
+                &format!("{root}/{{*rest}}"),
+                get(get_one).delete(remove).patch(act).post(post_any),
+            )
     })
+}
+
+/// What stands behind the resource in a path.
+fn behind(path: &str) -> &str {
+    let rest = RESOURCES.iter().find_map(|root| path.strip_prefix(root));
+    rest.and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or_default()
 }
 
 /// Creates a schedule, or pauses or resumes one: both are posted.
 async fn post_any(State(api): State<Shared>, request: Request) -> Result<Response, ApiError> {
-    let target = request.uri().path();
-    let route = RESOURCES.into_iter().find(|root| target.starts_with(root));
-    let behind = target.get(RESOURCES[0].len() + 1..).unwrap_or_default();
-    if action_in(behind).is_some() {
+    let path = request.uri().path();
+    let rest = behind(path);
+    if action_in(rest).is_some() {
         return act(State(api), request).await.map(Json::into_response);
     }
-    schedule_put::put(&api, &format!("{}/", route.unwrap_or_default()), request).await
+    let route = path.strip_suffix(rest).unwrap_or_default().to_owned();
+    schedule_put::put(&api, &route, request).await
 }
 
 /// Pauses or resumes the schedule that the path names.
 async fn act(State(api): State<Shared>, request: Request) -> Result<Json<Value>, ApiError> {
     let path = request.uri().path().to_owned();
     body::discard(request).await;
-    let behind = path.get(RESOURCES[0].len() + 1..).unwrap_or_default();
-    let (id, action) = action_in(behind).ok_or_else(|| ApiError::no_such_path(&path))?;
+    let (id, action) = action_in(behind(&path)).ok_or_else(|| ApiError::no_such_path(&path))?;
     match action {
         Action::Pause => pause(&api, id).await,
         Action::Resume => resume(&api, id).await,
@@ -115,7 +120,7 @@ async fn resume(api: &Api, id: &str) -> Result<(), ApiError> {
 
 /// Removes a schedule; the messages that it made stay.
 async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
-    let id = id_in(&uri);
+    let id = behind(uri.path());
     let mut is_removed = false;
     for stored in find_all(&api, id).await? {
         is_removed |= api
@@ -133,7 +138,7 @@ async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiE
 
 /// One schedule.
 async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
-    let id = id_in(&uri);
+    let id = behind(uri.path());
     let found = find_all(&api, id).await?;
     let stored = found
         .first()

@@ -53,6 +53,8 @@ mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
 mod schedules_api;
+mod schedules_program;
+mod schedules_worker;
 mod seam_arbitration;
 mod seam_kills;
 mod support;

@@ -414,7 +414,7 @@ async fn what_comes_twice_with_one_deduplication_id_is_one_schedule() {
     assert_eq!((second.status, second.json), (202, expected));
     assert_eq!(ids(&door).await, [first.clone()]);
     // The window is over; or the first one is gone.
-    clock.advance(Duration::from_mins(10));
+    clock.advance(Duration::from_millis(10 * MINUTE_MS + 1));
     let third = created(&door, "https://h", &headers, "x").await;
     assert_ne!(third, first);
     door.call("DELETE", &format!("/v2/schedules/{third}")).await;

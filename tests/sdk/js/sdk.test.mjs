@@ -374,6 +374,54 @@ test("a delay and a time to wait for are kept", async () => {
   assert.ok(Date.now() >= at * 1_000);
 });
 
+test("a schedule is created, shown, edited, paused, resumed and deleted", async () => {
+  const scheduleId = `js-${randomUUID()}`;
+  await client.schedules.create({
+    scheduleId,
+    destination: "https://example.com/first",
+    cron: "*/10 * * * * ",
+    body: JSON.stringify({ hello: "world" }),
+    headers: { "test-header": "test-value", "Upstash-Forward-bypass": "yes" },
+    method: "GET",
+    delay: 10,
+    retries: 5,
+    queueName: "scheduled",
+  });
+  const shown = await client.schedules.get(scheduleId);
+  assert.deepEqual(shown.header, {
+    Bypass: ["yes"],
+    "Content-Type": ["application/json"],
+    "Test-Header": ["test-value"],
+  });
+  assert.equal(shown.cron, "*/10 * * * *");
+  assert.equal(shown.destination, "https://example.com/first");
+  assert.equal(shown.method, "GET");
+  assert.equal(shown.body, '{"hello":"world"}');
+  assert.deepEqual([shown.retries, shown.delay, shown.queueName], [5, 10, "scheduled"]);
+  assert.equal(shown.isPaused, false);
+  assert.ok(shown.nextScheduleTime > Date.now());
+
+  await client.schedules.create({
+    scheduleId,
+    destination: "https://example.com/second",
+    cron: "CRON_TZ=Europe/Berlin 0 4 1 1 *",
+  });
+  const mine = (await client.schedules.list()).filter((one) => one.scheduleId === scheduleId);
+  assert.deepEqual(mine.map((one) => one.destination), ["https://example.com/second"]);
+  assert.equal(mine[0].body, undefined);
+
+  await client.schedules.pause({ schedule: scheduleId });
+  assert.equal((await client.schedules.get(scheduleId)).isPaused, true);
+  await client.schedules.resume({ schedule: scheduleId });
+  assert.equal((await client.schedules.get(scheduleId)).isPaused, false);
+  await client.schedules.delete(scheduleId);
+  await assert.rejects(client.schedules.get(scheduleId), refused(404, /schedule js-.* not found/));
+  await assert.rejects(
+    client.schedules.create({ destination: destination.url("/"), cron: "* * * * * *" }),
+    refused(400, /Upstash-Cron: it has 6 fields/),
+  );
+});
+
 test("refusals reach the SDK with their status and text", async () => {
   await assert.rejects(
     client.publish({ urlGroup: "no-such-group", body: "x" }),

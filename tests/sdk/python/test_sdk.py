@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from qstash import AsyncQStash, QStash, Receiver
 from qstash.errors import QStashError, SignatureError
 from qstash.log import LogState
+from qstash.message import FlowControl
 
 URL = os.environ.get("QSTASH_URL", "")
 TOKEN = os.environ.get("QSTASH_TOKEN", "")
@@ -128,6 +129,44 @@ class SdkTest(unittest.TestCase):
         with urllib.request.urlopen(request) as response:
             self.assertEqual(response.status, 201)
             return json.load(response)["messageId"]
+
+    def test_a_schedule_is_created_shown_paused_resumed_and_deleted(self):
+        schedule_id = self.client.schedule.create_json(
+            destination="https://example.com/scheduled",
+            cron="1 1 1 1 1",
+            body={"ex_key": "ex_value"},
+            retry_delay="5000 * retried",
+            label="scheduled",
+            flow_control=FlowControl(key="flow-key", parallelism=2),
+        )
+        shown = self.client.schedule.get(schedule_id)
+        self.assertEqual(shown.schedule_id, schedule_id)
+        self.assertEqual(shown.cron, "1 1 1 1 1")
+        self.assertEqual(shown.destination, "https://example.com/scheduled")
+        self.assertEqual(shown.body, '{"ex_key": "ex_value"}')
+        self.assertEqual(shown.retry_delay_expression, "5000 * retried")
+        self.assertEqual(shown.label, "scheduled")
+        limits = shown.flow_control
+        self.assertEqual((limits.key, limits.parallelism, limits.rate), ("flow-key", 2, None))
+        self.assertEqual(limits.period, 1)
+        self.assertIs(shown.paused, False)
+        self.assertIn(schedule_id, [one.schedule_id for one in self.client.schedule.list()])
+        self.client.schedule.pause(schedule_id)
+        self.assertIs(self.client.schedule.get(schedule_id).paused, True)
+        self.client.schedule.resume(schedule_id)
+        self.assertIs(self.client.schedule.get(schedule_id).paused, False)
+        self.client.schedule.delete(schedule_id)
+        with self.assert_refused(404, f"schedule {schedule_id} not found"):
+            self.client.schedule.get(schedule_id)
+        queued = self.client.schedule.create(
+            destination="https://example.com/queued",
+            cron="CRON_TZ=America/New_York 0 4 1 1 *",
+            queue="schedule-queue",
+        )
+        self.assertEqual(self.client.schedule.get(queued).queue, "schedule-queue")
+        self.client.schedule.delete(queued)
+        with self.assert_refused(400, "Upstash-Cron: it never fires"):
+            self.client.schedule.create(destination="https://example.com", cron="0 0 30 2 *")
 
     def test_publish_json_is_delivered_signed_with_its_headers(self):
         path = somewhere() + "?a=1&b=two%20words"
