@@ -16,6 +16,8 @@ mod dlq_bulk;
 mod dlq_page;
 mod error;
 mod events;
+mod flow_control;
+mod flow_control_change;
 mod flow_control_header;
 mod health;
 mod keys;
@@ -129,6 +131,7 @@ pub fn router(state: ApiState) -> Router {
             "/v1/completions/{operation}/{tool_message}",
             post(completions::complete),
         )
+        .merge(flow_control::routes())
         .merge(not_built::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)

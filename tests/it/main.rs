@@ -18,6 +18,7 @@ mod api_delays;
 mod api_destinations;
 mod api_events;
 mod api_filters;
+mod api_flow_control;
 mod api_headers;
 mod api_health;
 mod api_messages;

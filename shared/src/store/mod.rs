@@ -15,6 +15,7 @@ mod exchange;
 mod heartbeat;
 mod inspect;
 mod key_ring;
+mod lane_state;
 mod lanes;
 mod meta;
 mod operations;
@@ -48,6 +49,7 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use key_ring::RingChange;
+pub use lane_state::{FlowLanes, LaneState, Window};
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
