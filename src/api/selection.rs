@@ -1,8 +1,9 @@
 //! What a list or a bulk action is asked for: filters, ids, a page and its order.
 //!
 //! A key may come several times or with values between commas: any of them is meant. Different keys
-//! must all fit. Ids win over every other filter. A key that is none is refused: ignoring one would
-//! list, and delete, what was not asked for.
+//! must all fit. Lists of ids win over every other filter; the one `messageId` of a list of events is
+//! a filter like others, as clients use it. A key that is none is refused: ignoring one would list,
+//! and delete, what was not asked for.
 
 use std::net::IpAddr;
 
@@ -30,6 +31,8 @@ pub(super) enum List {
 pub(super) struct Selection {
     /// Exactly these messages. Ids that are none of ours are left out.
     pub(super) ids: Option<Vec<MessageId>>,
+    /// Whether other filters are looked at beside ids.
+    pub(super) is_filtered_by_id: bool,
     /// What a message must be like.
     pub(super) filter: Filter,
     /// Earliest time, milliseconds since the epoch, inclusive.
@@ -93,7 +96,10 @@ impl Selection {
     fn take(&mut self, list: List, key: &str, value: Option<&str>) -> Result<(), ApiError> {
         let is_of_events = list == List::Events;
         match key {
-            "messageId" | "messageIds" => return self.take_ids(key, value),
+            "messageId" | "messageIds" => {
+                self.is_filtered_by_id |= is_of_events && key == "messageId";
+                return self.take_ids(key, value);
+            }
             "dlqIds" if !is_of_events => return self.take_ids(key, value),
             _ => {}
         }

@@ -85,6 +85,14 @@ async fn a_message_tells_its_story(program: Program) {
     );
     assert_eq!(next, Some(time + 50));
     assert!(error.get("nextDeliveryTime").is_none() && last.get("nextDeliveryTime").is_none());
+    for (query, expected) in [
+        (format!("messageId={failed}&state=FAILED"), 1),
+        (format!("messageId={failed}&label=none"), 0),
+        (format!("messageIds={failed}&state=FAILED"), 5),
+    ] {
+        let answer = events(&program, &query).await;
+        assert_eq!(list(&answer).len(), expected, "{query}: {answer}");
+    }
 
     let delayed = program
         .publish(&good, &[("Upstash-Delay", "1h")], "x")
