@@ -39,6 +39,7 @@ mod deploy;
 mod differential;
 mod equipment;
 mod example_agent;
+mod flow_control_load;
 mod hooks_queue;
 mod hooks_secrets;
 mod key_ring;
