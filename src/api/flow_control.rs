@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use hookstash_shared::message::{Lane, Shard, shard_of_lane};
+use hookstash_shared::message::{Lane, shard_of_lane};
 use hookstash_shared::store::{LaneChange, LaneState};
 use http::{HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::message_view::{Object, put};
+use super::walk_place::Place;
 use super::{Api, Shared, body, dlq, flow_control_change, query};
 
 const PREFIX: &str = "/v2/flowControl/";
@@ -96,28 +97,6 @@ async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError>
     Ok(response)
 }
 
-/// Where a walk over the keys is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Place {
-    shard: u16,
-    cursor: u64,
-}
-
-impl Place {
-    fn show(self) -> String {
-        format!("{}-{}", self.shard, self.cursor)
-    }
-
-    fn read(text: &str) -> Result<Self, ApiError> {
-        let read = || {
-            let (shard, cursor) = text.split_once('-')?;
-            let (shard, cursor) = (shard.parse().ok()?, cursor.parse().ok()?);
-            Some(Self { shard, cursor })
-        };
-        read().ok_or_else(|| ApiError::invalid("cursor", "use the one that the last page returned"))
-    }
-}
-
 /// The keys from `at` on, each once, in their order, and where the next page begins.
 async fn walk(api: &Api, search: &str, at: Place) -> Result<(Vec<Lane>, Option<Place>), ApiError> {
     let store = &api.state.store;
@@ -128,7 +107,7 @@ async fn walk(api: &Api, search: &str, at: Place) -> Result<(Vec<Lane>, Option<P
     for shard in rest {
         loop {
             let is_over = found.len() >= LIST_KEYS_MAX || api.state.clock.monotonic() >= deadline;
-            let here = place(shard, cursor);
+            let here = Place::new(shard, cursor);
             if is_over && here != at {
                 return Ok((found.into_iter().collect(), Some(here)));
             }
@@ -146,11 +125,6 @@ async fn walk(api: &Api, search: &str, at: Place) -> Result<(Vec<Lane>, Option<P
         }
     }
     Ok((found.into_iter().collect(), None))
-}
-
-fn place(shard: Shard, cursor: u64) -> Place {
-    let shard = shard.index();
-    Place { shard, cursor }
 }
 
 fn name(lane: &Lane) -> String {
@@ -204,21 +178,4 @@ async fn global_parallelism(State(api): State<Shared>) -> Result<Json<Value>, Ap
     Ok(Json(
         json!({ "parallelismMax": slots, "parallelismCount": leased }),
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_is_read_as_it_was_shown() {
-        let place = Place {
-            shard: 3,
-            cursor: 77,
-        };
-        assert_eq!(Place::read(&place.show()).unwrap(), place);
-        for text in ["7", "-", "x-1", "1-x", "1--1"] {
-            assert!(Place::read(text).is_err(), "{text}");
-        }
-    }
 }

@@ -8,6 +8,7 @@ mod base_path;
 mod body;
 mod bulk;
 mod callers;
+mod cancel_many;
 mod canonical;
 mod completions;
 mod destination;
@@ -31,6 +32,7 @@ mod query;
 mod selection;
 mod serve;
 mod trace;
+mod walk_place;
 
 use std::sync::Arc;
 
@@ -117,7 +119,7 @@ pub fn router(state: ApiState) -> Router {
             "/v2/messages/{id}",
             get(messages::get).delete(messages::cancel),
         )
-        .route("/v2/messages", delete(messages::cancel_many))
+        .route("/v2/messages", delete(cancel_many::cancel_many))
         .route("/v2/events", get(events::events))
         .route("/v2/logs", get(events::logs))
         .route("/v2/dlq", get(dlq::list).delete(dlq_bulk::delete))

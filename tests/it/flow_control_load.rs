@@ -132,7 +132,7 @@ async fn no_key_of_many_exceeds_its_parallelism_or_its_rate_on_four_workers() {
         size.keys,
         begun.elapsed()
     );
-    assert!(closest >= PERIOD - WAY, "{closest:?}");
+    assert!(closest + WAY >= PERIOD, "{closest:?}");
     assert!(at_cap > 0, "the load is too light to tell");
 }
 
@@ -304,7 +304,7 @@ async fn messages_that_wait_for_their_rate_are_not_polled_for() {
     for n in 0..size.keys {
         let arrivals = meter.arrivals(n);
         let second = arrivals[RATE as usize] - arrivals[0];
-        let on_time = period - WAY..period + Duration::from_secs(10);
-        assert!(on_time.contains(&second), "key {n}: {second:?}");
+        let is_on_time = second + WAY >= period && second <= period + SOON;
+        assert!(is_on_time, "key {n}: {second:?}");
     }
 }

@@ -12,6 +12,7 @@
 
 mod api_bodies;
 mod api_bulk;
+mod api_cancel_many;
 mod api_completions;
 mod api_dead_letters;
 mod api_delays;

@@ -6,7 +6,7 @@ use super::{LaneLimits, Store};
 use crate::message::{Lane, LaneKind, Shard, shard_of_lane};
 
 /// How many lanes one page of a walk over the settings asks for.
-const PAGE: &[u8] = b"256";
+const PAGE: &str = "256";
 
 /// A queue or a flow-control key as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,17 +87,12 @@ impl Store {
     /// One page of the flow-control keys of `shard` that somebody has used, starting at `cursor`.
     /// O(page).
     pub async fn flow_lanes(&self, shard: Shard, cursor: u64) -> Result<FlowLanes, HostError> {
-        let (key, from) = (self.keys.of_shard(shard, "cfg"), cursor.to_string());
-        let scan = command([b"HSCAN", &key, from.as_bytes(), b"COUNT", PAGE]);
-        let mut reader = Reader::new(self.run_one(scan).await?, "flow keys")?;
-        let cursor = reader.number()?;
-        let mut fields = reader.array()?;
-        let mut lanes = Vec::new();
-        while fields.len() > 0 {
-            let (name, _settings) = (fields.text()?, fields.next()?);
-            let lane = Lane::parse(&name).ok();
-            lanes.extend(lane.filter(|lane| lane.kind() == LaneKind::Flow));
-        }
+        let key = self.keys.of_shard(shard, "cfg");
+        let (cursor, fields) = self.scan(&key, cursor, PAGE).await?;
+        let lanes = fields
+            .into_iter()
+            .filter_map(|(name, _)| Lane::parse(&name).ok());
+        let lanes = lanes.filter(|lane| lane.kind() == LaneKind::Flow).collect();
         Ok(FlowLanes { cursor, lanes })
     }
 

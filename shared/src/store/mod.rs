@@ -23,6 +23,7 @@ mod order;
 mod publish;
 mod record;
 mod recover;
+mod scan;
 mod schedules;
 
 pub mod embedded;
@@ -54,6 +55,7 @@ pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
+pub use scan::LiveMessages;
 pub use schedules::{Tick, Ticked};
 
 use args::Args;
