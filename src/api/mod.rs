@@ -8,6 +8,7 @@ mod base_path;
 mod body;
 mod bulk;
 mod callers;
+mod cancel_many;
 mod canonical;
 mod completions;
 mod destination;
@@ -16,6 +17,8 @@ mod dlq_bulk;
 mod dlq_page;
 mod error;
 mod events;
+mod flow_control;
+mod flow_control_change;
 mod flow_control_header;
 mod health;
 mod keys;
@@ -31,6 +34,7 @@ mod routes;
 mod selection;
 mod serve;
 mod trace;
+mod walk_place;
 
 use std::sync::Arc;
 

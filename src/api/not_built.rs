@@ -9,11 +9,9 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 13] = [
+const RESOURCES: [&str; 11] = [
     "batch",
     "enqueue",
-    "flowControl",
-    "globalParallelism",
     "llm",
     "notify",
     "queues",

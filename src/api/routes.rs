@@ -3,7 +3,9 @@
 use http::Method;
 
 use super::openapi::{Routes, doc};
-use super::{completions, dlq, dlq_bulk, events, keys, messages, publish};
+use super::{
+    cancel_many, completions, dlq, dlq_bulk, events, flow_control, keys, messages, publish,
+};
 
 const MESSAGE_FILTERS: &[&str] = &[
     "messageIds",
@@ -65,6 +67,7 @@ pub(super) fn protocol() -> Routes {
         of_messages,
         of_events,
         of_dead_letters,
+        of_flow_control,
         of_keys,
         of_runtimes,
     ];
@@ -109,7 +112,7 @@ fn of_messages(routes: Routes) -> Routes {
         .on(
             &Method::DELETE,
             "/v2/messages",
-            messages::cancel_many,
+            cancel_many::cancel_many,
             cancel_many,
         )
 }
@@ -164,6 +167,45 @@ fn of_dead_letters(routes: Routes) -> Routes {
             redrive_many,
         )
         .on(&Method::POST, "/v2/dlq/retry/{id}", dlq::redrive, redrive)
+}
+
+fn of_flow_control(routes: Routes) -> Routes {
+    let done: &[(u16, &str)] = &[(200, "")];
+    let list = doc("List flow-control keys", &[(200, "FlowControls")]).takes(&["search", "cursor"]);
+    let show = doc("Show a flow-control key", &[(200, "FlowControl")]);
+    let pin =
+        doc("Set limits that messages leave alone", done).takes(&["parallelism", "rate", "period"]);
+    let unpin = doc("Let messages set these limits again", done).takes(&["parallelism", "rate"]);
+    let parallelism = doc(
+        "Show how many calls there can be and are",
+        &[(200, "GlobalParallelism")],
+    );
+    // A key may hold slashes, so what is done with it is found at the end of the path.
+    let key = "/v2/flowControl/{*key}";
+    let act = |action: &str| format!("/v2/flowControl/{{key}}/{action}");
+    routes
+        .on(&Method::GET, "/v2/flowControl", flow_control::list, list)
+        .on(&Method::GET, key, flow_control::one, show)
+        .alias(&Method::POST, key, flow_control::act)
+        .describing(
+            &Method::POST,
+            &act("pause"),
+            doc("Let its messages wait", done),
+        )
+        .describing(&Method::POST, &act("resume"), doc("Let them go on", done))
+        .describing(
+            &Method::POST,
+            &act("resetRate"),
+            doc("Begin its period anew", done),
+        )
+        .describing(&Method::POST, &act("pin"), pin)
+        .describing(&Method::POST, &act("unpin"), unpin)
+        .on(
+            &Method::GET,
+            "/v2/globalParallelism",
+            flow_control::global_parallelism,
+            parallelism,
+        )
 }
 
 fn of_keys(routes: Routes) -> Routes {

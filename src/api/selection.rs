@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use hookstash_shared::message::MessageId;
+use hookstash_shared::message::{Lane, LaneKind, MessageId};
 use hookstash_shared::store::Order;
 
 use super::error::ApiError;
@@ -24,6 +24,8 @@ pub(super) enum List {
     DeadLetters,
     /// The event log.
     Events,
+    /// Messages on their way.
+    Messages,
 }
 
 /// A request for a page or for an action on one.
@@ -94,13 +96,13 @@ impl Selection {
     }
 
     fn take(&mut self, list: List, key: &str, value: Option<&str>) -> Result<(), ApiError> {
-        let is_of_events = list == List::Events;
+        let (is_of_events, is_of_letters) = (list == List::Events, list == List::DeadLetters);
         match key {
             "messageId" | "messageIds" => {
                 self.is_filtered_by_id |= is_of_events && key == "messageId";
                 return self.take_ids(key, value);
             }
-            "dlqIds" if !is_of_events => return self.take_ids(key, value),
+            "dlqIds" if is_of_letters => return self.take_ids(key, value),
             _ => {}
         }
         let Some(value) = value else {
@@ -111,11 +113,12 @@ impl Selection {
             return Ok(());
         }
         let is_known = match key {
-            "host" | "path" | "state" => is_of_events,
-            "responseStatus" => !is_of_events,
+            "host" | "path" => !is_of_letters,
+            "state" => is_of_events,
+            "responseStatus" => is_of_letters,
+            "order" => list != List::Messages,
             "url" | "label" | "queueName" | "flowControlKey" | "callerIp" | "callerIP"
-            | "topicName" | "urlGroup" | "scheduleId" | "fromDate" | "toDate" | "count"
-            | "order" => true,
+            | "topicName" | "urlGroup" | "scheduleId" | "fromDate" | "toDate" | "count" => true,
             "trimBody" => return Err(ApiError::not_built("the filter trimBody")),
             _ => false,
         };
@@ -220,6 +223,15 @@ impl Filter {
     /// Whether every message fits.
     pub(super) fn is_open(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether a message of this lane may fit: `false` when its queue or flow-control key says no.
+    pub(super) fn may_fit(&self, lane: &Lane) -> bool {
+        let is_it = |kind: LaneKind, name: &String| {
+            lane.kind() == kind && String::from_utf8_lossy(&lane.plain_name()) == name.as_str()
+        };
+        has(self.queues.as_ref(), |name| is_it(LaneKind::Queue, name))
+            && has(self.flow_keys.as_ref(), |name| is_it(LaneKind::Flow, name))
     }
 
     /// Whether `facts` fit.

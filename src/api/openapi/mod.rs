@@ -107,6 +107,11 @@ impl Routes {
         T: 'static,
     {
         self = self.alias(method, path, handler);
+        self.describing(method, path, doc)
+    }
+
+    /// Describes an operation that a path with a wildcard answers.
+    pub(super) fn describing(mut self, method: &Method, path: &str, doc: Doc) -> Self {
         let method = method.as_str().to_ascii_lowercase();
         let described = self.describe(&method, path, doc);
         // What axum calls `{*rest}` is one parameter with slashes.
