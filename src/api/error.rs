@@ -134,6 +134,10 @@ impl ApiError {
         Self::NotFound(format!("schedule {}", echo(id)))
     }
 
+    pub(super) fn no_such_flow_key(key: &str) -> Self {
+        Self::NotFound(format!("flow control key {}", echo(key)))
+    }
+
     /// A publish that did not end in "accepted". `has_dedup_id` decides whether a repeat is safe
     /// when its outcome is unknown.
     pub(super) fn of_publish(error: &PublishError, has_dedup_id: bool) -> Self {

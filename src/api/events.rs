@@ -195,10 +195,11 @@ fn parts(
         status: event.status.unwrap_or_default(),
         state: "",
     };
+    let ids_win = selection.ids.is_some() && !selection.is_filtered_by_id;
     let mut shown: Vec<(usize, Option<Object>)> = Vec::new();
     for (part, &state) in states(stored.code, &event).iter().enumerate() {
         facts.state = state;
-        let is_wanted = is_wanted && (selection.ids.is_some() || selection.filter.fits(&facts));
+        let is_wanted = is_wanted && (ids_win || selection.filter.fits(&facts));
         shown.push((part, is_wanted.then(|| show(stored, &event, &facts))));
     }
     if order == Order::LatestFirst {

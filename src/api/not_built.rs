@@ -9,11 +9,9 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them.
-const RESOURCES: [&str; 11] = [
+const RESOURCES: [&str; 9] = [
     "batch",
     "enqueue",
-    "flowControl",
-    "globalParallelism",
     "llm",
     "notify",
     "queues",

@@ -1,9 +1,8 @@
 //! `/v2/schedules`: what sends messages again and again. Creating one is in `schedule_put`.
 
+use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use bytes::Bytes;
 use hookstash_shared::message::Envelope;
 use hookstash_shared::store::{Resumed, SCHEDULES_MAX, StoredSchedule};
@@ -16,7 +15,7 @@ use super::schedule_view::{self, Shown};
 use super::{Api, Shared, body, dlq, schedule_put};
 
 /// Go clients write `Schedules`.
-const RESOURCES: [&str; 2] = ["/v2/schedules", "/v2/Schedules"];
+pub(super) const RESOURCES: [&str; 2] = ["/v2/schedules", "/v2/Schedules"];
 /// Bytes of the messages that a list shows whole; beyond them it leaves bodies out.
 const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How often a resume that met another put is tried again.
@@ -29,20 +28,6 @@ enum Action {
     Resume,
 }
 
-/// The routes. A destination has slashes, so what stands behind the resource is one whole.
-pub(super) fn routes() -> Router<Shared> {
-    RESOURCES.into_iter().fold(Router::new(), |router, root| {
-        router
-            .route(root, get(list))
-            // Without a destination: its text says what is missing.
-            .route(&format!("{root}/"), post(post_any))
-            .route(
-                &format!("{root}/{{*rest}}"),
-                get(get_one).delete(remove).patch(act).post(post_any),
-            )
-    })
-}
-
 /// What stands behind the resource in a path.
 fn behind(path: &str) -> &str {
     let rest = RESOURCES.iter().find_map(|root| path.strip_prefix(root));
@@ -51,7 +36,10 @@ fn behind(path: &str) -> &str {
 }
 
 /// Creates a schedule, or pauses or resumes one: both are posted.
-async fn post_any(State(api): State<Shared>, request: Request) -> Result<Response, ApiError> {
+pub(super) async fn post_any(
+    State(api): State<Shared>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let path = request.uri().path();
     let rest = behind(path);
     if action_in(rest).is_some() {
@@ -62,7 +50,10 @@ async fn post_any(State(api): State<Shared>, request: Request) -> Result<Respons
 }
 
 /// Pauses or resumes the schedule that the path names.
-async fn act(State(api): State<Shared>, request: Request) -> Result<Json<Value>, ApiError> {
+pub(super) async fn act(
+    State(api): State<Shared>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
     let path = request.uri().path().to_owned();
     body::discard(request).await;
     let (id, action) = action_in(behind(&path)).ok_or_else(|| ApiError::no_such_path(&path))?;
@@ -119,7 +110,7 @@ async fn resume(api: &Api, id: &str) -> Result<(), ApiError> {
 }
 
 /// Removes a schedule; the messages that it made stay.
-async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
+pub(super) async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
     let id = behind(uri.path());
     let mut is_removed = false;
     for stored in find_all(&api, id).await? {
@@ -137,7 +128,7 @@ async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiE
 }
 
 /// One schedule.
-async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
     let id = behind(uri.path());
     let found = find_all(&api, id).await?;
     let stored = found
@@ -148,7 +139,7 @@ async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, Ap
 }
 
 /// All of them, the oldest first. No cursor: their number is limited.
-async fn list(State(api): State<Shared>) -> Result<Response, ApiError> {
+pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError> {
     let _place = dlq::place_in(&api.lists).await?;
     let store = &api.state.store;
     let mut found: Vec<StoredSchedule> = Vec::new();

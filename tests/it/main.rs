@@ -12,12 +12,14 @@
 
 mod api_bodies;
 mod api_bulk;
+mod api_cancel_many;
 mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
 mod api_events;
 mod api_filters;
+mod api_flow_control;
 mod api_headers;
 mod api_health;
 mod api_messages;
@@ -38,6 +40,7 @@ mod deploy;
 mod differential;
 mod equipment;
 mod example_agent;
+mod flow_control_load;
 mod hooks_queue;
 mod hooks_secrets;
 mod key_ring;

@@ -15,6 +15,7 @@ mod exchange;
 mod heartbeat;
 mod inspect;
 mod key_ring;
+mod lane_state;
 mod lanes;
 mod meta;
 mod operations;
@@ -22,6 +23,7 @@ mod order;
 mod publish;
 mod record;
 mod recover;
+mod scan;
 mod schedules;
 mod tick;
 
@@ -49,10 +51,12 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use key_ring::RingChange;
+pub use lane_state::{FlowLanes, LaneState, Window};
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use record::Record;
+pub use scan::LiveMessages;
 pub use schedules::{
     PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
 };
