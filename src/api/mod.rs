@@ -3,8 +3,10 @@
 //! [`router`] answers requests, [`serve`] puts it behind a listener. Every refusal is one JSON
 //! object with an `error`; which refusal has which status and text stands in `error` alone.
 
+mod accept;
 mod auth;
 mod base_path;
+mod batch;
 mod body;
 mod bulk;
 mod callers;
@@ -26,6 +28,7 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod queues;
 mod selection;
 mod serve;
 mod trace;
@@ -111,6 +114,14 @@ pub fn router(state: ApiState) -> Router {
         // Without a destination: its text says what is missing.
         .route("/v2/publish/", post(publish::publish))
         .route("/v2/publish/{*destination}", post(publish::publish))
+        .route("/v2/enqueue/{queue}", post(publish::enqueue))
+        .route("/v2/enqueue/{queue}/", post(publish::enqueue))
+        .route("/v2/enqueue/{queue}/{*destination}", post(publish::enqueue))
+        .route("/v2/batch", post(batch::batch))
+        .route("/v2/queues", get(queues::list).post(queues::upsert))
+        .route("/v2/queues/{name}", get(queues::get).delete(queues::delete))
+        .route("/v2/queues/{name}/pause", post(queues::pause))
+        .route("/v2/queues/{name}/resume", post(queues::resume))
         .route(
             "/v2/messages/{id}",
             get(messages::get).delete(messages::cancel),

@@ -9,14 +9,11 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 13] = [
-    "batch",
-    "enqueue",
+const RESOURCES: [&str; 10] = [
     "flowControl",
     "globalParallelism",
     "llm",
     "notify",
-    "queues",
     "schedules",
     "Schedules",
     "topics",
@@ -27,7 +24,8 @@ const RESOURCES: [&str; 13] = [
 
 /// The routes of all of them.
 pub(super) fn routes() -> Router<Shared> {
-    RESOURCES.into_iter().fold(Router::new(), |router, name| {
+    let beneath = Router::new().route("/v2/batch/{*rest}", any(answer));
+    RESOURCES.into_iter().fold(beneath, |router, name| {
         router
             .route(&format!("/v2/{name}"), any(answer))
             .route(&format!("/v2/{name}/{{*rest}}"), any(answer))

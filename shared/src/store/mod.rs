@@ -20,6 +20,7 @@ mod meta;
 mod operations;
 mod order;
 mod publish;
+mod queues;
 mod record;
 mod recover;
 mod schedules;
@@ -51,6 +52,7 @@ pub use key_ring::RingChange;
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
+pub use queues::{Queue, QueuePage};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
 
