@@ -172,10 +172,21 @@ impl Publisher {
                 .push(item);
         }
         for (shard, mut items) in by_shard {
+            // What comes after an unclear one waits, or it would overtake it in their lane.
+            let mut unclear: Option<HostError> = None;
             for batch in batches(&mut items) {
-                let messages: Vec<Enqueue> =
-                    batch.iter().map(|item| item.message.clone()).collect();
-                let answers = self.store.publish(shard, &messages).await;
+                let answers = match &unclear {
+                    Some(_) if !is_last => break,
+                    Some(error) => vec![Err(HostError::RetryLater(error.to_string())); batch.len()],
+                    None => {
+                        let messages = batch.iter().map(|item| item.message.clone());
+                        let messages: Vec<Enqueue> = messages.collect();
+                        self.store.publish(shard, &messages).await
+                    }
+                };
+                let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+                let first = errors.filter(|error| may_change(error)).next();
+                unclear = unclear.or_else(|| first.cloned());
                 for (item, answer) in batch.iter_mut().zip(answers) {
                     item.take(answer, is_last);
                 }
@@ -197,9 +208,7 @@ impl Item {
             })),
             Err(error) => {
                 self.may_be_stored |= error.may_be_applied();
-                let may_change =
-                    error.may_be_applied() || matches!(error, HostError::RetryLater(_));
-                (is_last || !may_change).then(|| Err(self.failure(error)))
+                (is_last || !may_change(&error)).then(|| Err(self.failure(error)))
             }
         };
     }
@@ -214,6 +223,11 @@ impl Item {
             PublishError::NotAccepted(source)
         }
     }
+}
+
+/// Whether sending the same again may end differently.
+fn may_change(error: &HostError) -> bool {
+    error.may_be_applied() || matches!(error, HostError::RetryLater(_))
 }
 
 /// Splits into pipelines within the limits, keeping order.

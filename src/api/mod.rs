@@ -3,8 +3,10 @@
 //! [`router`] answers requests, [`serve`] puts it behind a listener. Every refusal is one JSON
 //! object with an `error`; which refusal has which status and text stands in `error` alone.
 
+mod accept;
 mod auth;
 mod base_path;
+mod batch;
 mod body;
 mod bulk;
 mod callback_headers;
@@ -30,6 +32,7 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod queues;
 mod routes;
 mod schedule_put;
 mod schedule_view;

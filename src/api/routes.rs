@@ -4,8 +4,8 @@ use http::Method;
 
 use super::openapi::{OF_SCHEDULES, Routes, doc};
 use super::{
-    cancel_many, completions, dlq, dlq_bulk, events, flow_control, keys, messages, publish,
-    schedules,
+    batch, cancel_many, completions, dlq, dlq_bulk, events, flow_control, keys, messages, publish,
+    queues, schedules,
 };
 
 const MESSAGE_FILTERS: &[&str] = &[
@@ -69,6 +69,7 @@ pub(super) fn protocol() -> Routes {
         of_events,
         of_dead_letters,
         of_flow_control,
+        of_queues,
         of_schedules,
         of_keys,
         of_runtimes,
@@ -79,6 +80,8 @@ pub(super) fn protocol() -> Routes {
 }
 
 fn publishing(routes: Routes) -> Routes {
+    let enqueue = doc("Publish a message into a FIFO queue", PUBLISHED);
+    let batch = doc("Publish many messages", &[(200, "BatchAnswer")]);
     let publish = doc("Publish a message to a URL, or to a URL group", PUBLISHED);
     routes
         // Without a destination: its text says what is missing.
@@ -88,6 +91,20 @@ fn publishing(routes: Routes) -> Routes {
             "/v2/publish/{*destination}",
             publish::publish,
             publish.options().body(""),
+        )
+        .alias(&Method::POST, "/v2/enqueue/{queue}", publish::enqueue)
+        .alias(&Method::POST, "/v2/enqueue/{queue}/", publish::enqueue)
+        .on(
+            &Method::POST,
+            "/v2/enqueue/{queue}/{*destination}",
+            publish::enqueue,
+            enqueue.options().body(""),
+        )
+        .on(
+            &Method::POST,
+            "/v2/batch",
+            batch::batch,
+            batch.body("Batch"),
         )
 }
 
@@ -207,6 +224,44 @@ fn of_flow_control(routes: Routes) -> Routes {
             "/v2/globalParallelism",
             flow_control::global_parallelism,
             parallelism,
+        )
+}
+
+fn of_queues(routes: Routes) -> Routes {
+    let (get, post) = (&Method::GET, &Method::POST);
+    let done: &[(u16, &str)] = &[(200, "")];
+    let upsert = doc("Create a queue or change it", done).body("QueueChange");
+    routes
+        .on(
+            get,
+            "/v2/queues",
+            queues::list,
+            doc("List queues", &[(200, "Queues")]),
+        )
+        .on(post, "/v2/queues", queues::upsert, upsert)
+        .on(
+            get,
+            "/v2/queues/{name}",
+            queues::get,
+            doc("Show a queue", &[(200, "Queue")]),
+        )
+        .on(
+            &Method::DELETE,
+            "/v2/queues/{name}",
+            queues::delete,
+            doc("Delete a queue and cancel what waits in it", done),
+        )
+        .on(
+            post,
+            "/v2/queues/{name}/pause",
+            queues::pause,
+            doc("Let its messages wait", done),
+        )
+        .on(
+            post,
+            "/v2/queues/{name}/resume",
+            queues::resume,
+            doc("Let them go on", done),
         )
 }
 

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod api_batch;
 mod api_bodies;
 mod api_bulk;
 mod api_cancel_many;
@@ -17,6 +18,7 @@ mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
+mod api_enqueue;
 mod api_events;
 mod api_filters;
 mod api_flow_control;
@@ -25,6 +27,7 @@ mod api_health;
 mod api_messages;
 mod api_outages;
 mod api_publish;
+mod api_queues;
 mod api_refusals;
 mod both_hosts;
 mod callbacks_kept;

@@ -32,7 +32,7 @@
 
 use bytes::Bytes;
 
-use crate::message::Shard;
+use crate::message::{Lane, Shard};
 
 /// Builds keys under one prefix. Two prefixes share nothing, so that tests and tenants can share a
 /// server.
@@ -57,6 +57,11 @@ impl Keys {
     /// The envelope of `id`.
     pub fn envelope(&self, shard: Shard, id: &str) -> Bytes {
         format!("{}:{{{}}}:b:{id}", self.prefix, shard.index()).into()
+    }
+
+    /// The waiting messages of `lane`.
+    pub fn waiting(&self, shard: Shard, lane: &Lane) -> Bytes {
+        self.of_shard(shard, &format!("ln:{}", lane.as_str()))
     }
 
     /// The last response of the dead letter `id`.

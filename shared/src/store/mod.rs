@@ -21,6 +21,7 @@ mod meta;
 mod operations;
 mod order;
 mod publish;
+mod queues;
 mod record;
 mod recover;
 mod scan;
@@ -55,6 +56,7 @@ pub use lane_state::{FlowLanes, LaneState, Window};
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
+pub use queues::{Queue, QueuePage};
 pub use record::Record;
 pub use scan::LiveMessages;
 pub use schedules::{
