@@ -118,6 +118,10 @@ async fn a_call_that_ends_otherwise_the_second_time_leaves_no_placeholder_of_the
         assert_eq!(outcome.calls[0].end, expected);
         assert_eq!(outcome.calls[0].tool_message_id, row);
         assert_closed(&world, &row).await;
+        // Nor is one left that was opened when the row had its result.
+        open(&world.store, &row).await;
+        run(&operation, "c1", &tool).await;
+        assert_closed(&world, &row).await;
     }
 }
 
@@ -173,8 +177,8 @@ async fn a_group_that_is_denied_the_second_time_leaves_no_placeholder_of_its_mem
     }
 }
 
-/// Completes `row` from a process without rows, and then from one with them.
-async fn complete_everywhere(world: &World, row: &str) -> Publication {
+/// Completes `row` from a process without rows.
+async fn complete_elsewhere(world: &World, row: &str) -> Publication {
     let elsewhere = Completions::new(
         world.runtime.hooks().clone(),
         world.store.clone(),
@@ -202,7 +206,7 @@ async fn a_result_that_comes_while_the_second_attempt_is_reviewed_is_the_outcome
         "again".clone_into(&mut again.call.identifier);
         let comes = async {
             until(&world, "http /gate", 1).await;
-            let publication = complete_everywhere(&world, &row).await;
+            let publication = complete_elsewhere(&world, &row).await;
             if fills_row {
                 world.runtime.collect(OP, &row).await.unwrap().unwrap();
             }
@@ -223,7 +227,7 @@ async fn a_result_that_comes_while_the_second_attempt_is_reviewed_is_the_outcome
 
 /// A row of `c1` that another process has given a denial.
 fn denied_elsewhere(row: &mut ToolRow) {
-    row.content = "denied elsewhere".to_owned();
+    "denied elsewhere".clone_into(&mut row.content);
     row.error = Some(json!("hook_denied"));
     let state = json!({"phase": "afterToolCall", "reason": "denied elsewhere", "type": "blocked"});
     row.state = Some(object(state));
@@ -464,6 +468,29 @@ async fn a_call_that_is_cancelled_while_its_tool_waits_leaves_no_placeholder() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_cancelled_while_its_placeholder_is_opened_leaves_none() {
+    let world = World::new(Mode::Local);
+    let operation = world.start(vec![]).await;
+    // The row is put, its placeholder opened, and the row looked at once more: then it happens.
+    let (rows, cancel) = (Arc::clone(&world.rows), operation.clone());
+    let cancels = Box::pin(async move {
+        let (again, cancel) = (Arc::clone(&rows), cancel.clone());
+        *again.meanwhile.lock().unwrap() = Some(Box::pin(async move {
+            cancel.cancel();
+            std::future::pending::<()>().await;
+        }));
+    });
+    *world.rows.meanwhile.lock().unwrap() = Some(cancels);
+    let (tell, _told) = mpsc::unbounded_channel();
+    let tool: Arc<dyn Tool> = Arc::new(Asks(tell));
+    let outcome = run(&operation, "c1", &tool).await;
+    assert_eq!(outcome.end, CallEnd::Interrupted);
+    let row = world.rows.of_call("c1").id;
+    assert_eq!(outcome.tool_message_id, row);
+    assert_closed(&world, &row).await;
+}
+
+#[tokio::test]
 async fn a_call_that_is_cancelled_during_a_review_leaves_no_placeholder() {
     for before in [true, false] {
         let (world, gate) = gated();
@@ -510,7 +537,7 @@ async fn a_cancelled_call_does_not_touch_a_result_that_came_first() {
         "again".clone_into(&mut again.call.identifier);
         let stop = async {
             until(&world, "http /gate", 1).await;
-            complete_everywhere(&world, &row).await;
+            complete_elsewhere(&world, &row).await;
             if fills_row {
                 world.runtime.collect(OP, &row).await.unwrap().unwrap();
             }

@@ -40,6 +40,8 @@ impl Operation {
         }
         let status = found.as_ref().and_then(ToolRow::intervention_status);
         if let Some(row) = found.as_ref().filter(|row| row.is_final) {
+            // Whoever wrote it may have died before it could do this.
+            self.runtime.withdraw(self.id(), row).await?;
             let made = Made::nothing(CallEnd::Published);
             return Ok(self.replay(call, row, made).await);
         }
@@ -60,15 +62,9 @@ impl Operation {
         }
         let mut way = self.way(call, found);
         way.rounds = way.find_rounds().await?;
-        let deferral = Deferral {
-            operations: way
-                .rounds
-                .iter()
-                .map(|round| round.operation_id.clone())
-                .collect(),
-            row: way.row.clone(),
-            opened: tokio::sync::OnceCell::new(),
-        };
+        let rounds = way.rounds.iter();
+        let operations = rounds.map(|round| round.operation_id.clone()).collect();
+        let deferral = Deferral::new(operations, way.row.clone());
         let request = ToolRequest {
             call: way.call.clone(),
             ..request

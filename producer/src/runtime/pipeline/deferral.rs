@@ -38,6 +38,24 @@ pub(in crate::runtime) struct Deferral {
     /// The row that the call has already.
     pub(in crate::runtime) row: Option<ToolRow>,
     pub(in crate::runtime) opened: OnceCell<ToolRow>,
+    /// The row whose placeholder is being opened: it may be open although nobody has been told.
+    pub(in crate::runtime) opening: OnceCell<ToolRow>,
+}
+
+impl Deferral {
+    pub(in crate::runtime) fn new(operations: Vec<String>, row: Option<ToolRow>) -> Self {
+        Self {
+            operations,
+            row,
+            opened: OnceCell::new(),
+            opening: OnceCell::new(),
+        }
+    }
+
+    /// The row that may have a placeholder since the tool has asked for one.
+    pub(super) fn asked(&self) -> Option<&ToolRow> {
+        self.opened.get().or(self.opening.get())
+    }
 }
 
 impl ToolRun<'_> {
@@ -91,6 +109,7 @@ impl ToolRun<'_> {
             } else {
                 runtime.reuse(&known, &state).await?
             };
+            drop(self.deferral.opening.set(row.clone()));
             let context = Context {
                 call: Some(ToolCall {
                     tool_message_id: Some(row.id.clone()),

@@ -118,8 +118,8 @@ impl Way<'_> {
             cost: if is_mocked { 0.0 } else { request.tool.cost() },
             mocked: is_mocked,
         };
-        if let Some(opened) = deferral.opened.get() {
-            self.row = Some(opened.clone());
+        if let Some(asked) = deferral.asked() {
+            self.row = Some(asked.clone());
         }
         match ran {
             Ran::Cancelled => return self.interrupt().await,
@@ -130,7 +130,7 @@ impl Way<'_> {
         }
         // It answers at once, so nobody else may any more, or somebody has.
         if self.row.is_some()
-            && let Some(outcome) = self.overtaken(made).await?
+            && let Some(outcome) = Box::pin(self.overtaken(made)).await?
         {
             return Ok(outcome);
         }
@@ -162,7 +162,7 @@ impl Way<'_> {
         let publication = match self.review(subject).await {
             Ok(Verdict::Allow) => {
                 // What lost is not archived.
-                if let Some(outcome) = self.overtaken(made).await? {
+                if let Some(outcome) = Box::pin(self.overtaken(made)).await? {
                     return Ok(outcome);
                 }
                 let result = self.archive(result).await;
@@ -171,7 +171,7 @@ impl Way<'_> {
                 if blocked_by_tool(&publication.result).is_some() {
                     made.cost = 0.0;
                 }
-                return self.put(publication, made).await;
+                return Box::pin(self.put(publication, made)).await;
             }
             Ok(Verdict::Blocked { reason }) => {
                 made.end = CallEnd::DeniedAfter;
@@ -286,9 +286,9 @@ impl Way<'_> {
         publication: Publication,
         made: Made,
     ) -> Result<CallOutcome, PipelineError> {
-        match self.overtaken(made).await? {
+        match Box::pin(self.overtaken(made)).await? {
             Some(outcome) => Ok(outcome),
-            None => self.put(publication, made).await,
+            None => Box::pin(self.put(publication, made)).await,
         }
     }
 
