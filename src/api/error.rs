@@ -70,6 +70,9 @@ pub(super) enum ApiError {
     /// The body is too large. Clients match on the phrase.
     #[error("quota maxMessageSize exceeded: the limit is {0} bytes")]
     TooLarge(usize),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    Quota(&'static str),
     /// Part of the protocol, but not of this server.
     #[error("{0} is not supported by this server yet")]
     NotBuilt(String),
@@ -99,6 +102,7 @@ impl ApiError {
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Quota(_) => StatusCode::PRECONDITION_FAILED,
             Self::NotBuilt(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Unavailable(_) | Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,

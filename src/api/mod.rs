@@ -19,6 +19,7 @@ mod dlq_page;
 mod error;
 mod events;
 mod flow_control_header;
+mod group_headers;
 mod health;
 mod keys;
 mod message_view;
@@ -32,6 +33,7 @@ mod queues;
 mod selection;
 mod serve;
 mod trace;
+mod url_groups;
 
 use std::sync::Arc;
 
@@ -118,6 +120,17 @@ pub fn router(state: ApiState) -> Router {
         .route("/v2/enqueue/{queue}/", post(publish::enqueue))
         .route("/v2/enqueue/{queue}/{*destination}", post(publish::enqueue))
         .route("/v2/batch", post(batch::batch))
+        .route("/v2/topics", get(url_groups::list))
+        .route(
+            "/v2/topics/{name}",
+            get(url_groups::get)
+                .delete(url_groups::delete)
+                .patch(url_groups::set_headers),
+        )
+        .route(
+            "/v2/topics/{name}/endpoints",
+            post(url_groups::upsert).delete(url_groups::remove),
+        )
         .route("/v2/queues", get(queues::list).post(queues::upsert))
         .route("/v2/queues/{name}", get(queues::get).delete(queues::delete))
         .route("/v2/queues/{name}/pause", post(queues::pause))

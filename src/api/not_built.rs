@@ -9,14 +9,13 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 10] = [
+const RESOURCES: [&str; 9] = [
     "flowControl",
     "globalParallelism",
     "llm",
     "notify",
     "schedules",
     "Schedules",
-    "topics",
     "wait",
     "waiters",
     "workflows",

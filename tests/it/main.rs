@@ -20,6 +20,7 @@ mod api_destinations;
 mod api_enqueue;
 mod api_events;
 mod api_filters;
+mod api_groups;
 mod api_headers;
 mod api_health;
 mod api_messages;
@@ -60,9 +61,11 @@ mod seam_kills;
 mod support;
 mod worker_delivery;
 mod worker_ending;
+mod worker_groups;
 mod worker_healing;
 mod worker_hosts;
 mod worker_load;
+mod worker_queues;
 
 #[expect(
     dead_code,

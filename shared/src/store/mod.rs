@@ -24,6 +24,7 @@ mod queues;
 mod record;
 mod recover;
 mod schedules;
+mod url_groups;
 
 pub mod embedded;
 pub mod faulty;
@@ -55,6 +56,7 @@ pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use queues::{Queue, QueuePage};
 pub use record::Record;
 pub use schedules::{Tick, Ticked};
+pub use url_groups::{StoredUrlGroup, UrlEndpoint, UrlGroup, UrlGroupChange, UrlGroupPage};
 
 use args::Args;
 use host::{Host, HostError, Reply, Step};
