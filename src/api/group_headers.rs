@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::accept::Asked;
 use super::error::ApiError;
-use super::publish_headers;
+use super::{ApiState, publish_headers};
 
 /// Options that say the same in other words: a publish with one of them takes no default of its
 /// companions.
@@ -52,7 +52,7 @@ pub(super) fn with_defaults(asked: &Asked<'_>, defaults: &Defaults) -> Result<He
 }
 
 /// Refuses defaults that a publish could not have, so that none fails because of them.
-pub(super) fn check(defaults: &Defaults) -> Result<(), ApiError> {
+pub(super) fn check(state: &ApiState, now_ms: u64, defaults: &Defaults) -> Result<(), ApiError> {
     let mut headers = HeaderMap::new();
     for (name, values) in defaults {
         if name != "content-type" && !name.starts_with("upstash-") {
@@ -63,7 +63,9 @@ pub(super) fn check(defaults: &Defaults) -> Result<(), ApiError> {
     }
     let anywhere = Destination::parse("https://example.com/");
     let anywhere = anywhere.map_err(|_| ApiError::Internal("no destination to check with"))?;
-    publish_headers::configure(anywhere, &headers, &[]).map(drop)
+    let message = publish_headers::configure(anywhere, &headers, &[])?;
+    message.build(now_ms, &state.limits)?;
+    Ok(())
 }
 
 fn append(headers: &mut HeaderMap, name: &str, values: &[String]) -> Result<(), ApiError> {

@@ -80,7 +80,7 @@ pub(super) async fn upsert(
         return Err(ApiError::invalid("endpoints", "expected at least one"));
     }
     let now_ms = state.clock.now_ms();
-    change(&api, &name, |stored| {
+    change(&api, &name, now_ms, |stored| {
         let mut group = stored.map_or_else(|| UrlGroup::new(now_ms), |stored| stored.group.clone());
         for endpoint in &endpoints {
             group.upsert(endpoint.clone());
@@ -107,7 +107,7 @@ pub(super) async fn remove(
             "expected name or url in each",
         ));
     }
-    change(&api, &name, |stored| {
+    change(&api, &name, now_ms, |stored| {
         let group = stored.map(|stored| {
             let mut group = stored.group.clone();
             for one in &given.endpoints {
@@ -137,8 +137,9 @@ pub(super) async fn set_headers(
             .or_default()
             .extend(values);
     }
-    group_headers::check(&headers)?;
-    change(&api, &name, |stored| {
+    let now_ms = api.state.clock.now_ms();
+    group_headers::check(&api.state, now_ms, &headers)?;
+    change(&api, &name, now_ms, |stored| {
         let stored = stored.ok_or_else(|| no_such_group(&name))?;
         let mut group = stored.group.clone();
         group.headers.clone_from(&headers);
@@ -229,6 +230,7 @@ async fn read<T: serde::de::DeserializeOwned>(
 async fn change(
     api: &Api,
     name: &str,
+    now_ms: u64,
     rule: impl Fn(Option<&StoredUrlGroup>) -> Result<Option<UrlGroup>, ApiError>,
 ) -> Result<Json<Value>, ApiError> {
     let store = &api.state.store;
@@ -237,7 +239,7 @@ async fn change(
         let Some(mut new) = rule(stored.as_ref())? else {
             return Ok(Json(json!({})));
         };
-        new.updated_ms = new.updated_ms.max(api.state.clock.now_ms());
+        new.updated_ms = new.updated_ms.max(now_ms);
         let changed = store.replace_url_group(name, stored.as_ref(), &new).await;
         match changed.map_err(|error| ApiError::of_change(&error))? {
             UrlGroupChange::Replaced => return Ok(Json(json!({}))),
