@@ -77,6 +77,11 @@ impl Publisher {
         }
     }
 
+    /// The store it publishes through, which answers once a write is as durable as asked.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Whether messages can be accepted now: a write that creates nothing, as durable as a publish.
     pub async fn ping(&self) -> Result<(), HostError> {
         self.store.ping().await

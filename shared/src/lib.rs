@@ -6,6 +6,7 @@
 pub mod boolean;
 pub mod clock;
 pub mod config;
+pub mod cron;
 pub mod descriptors;
 pub mod duration;
 pub mod environment;

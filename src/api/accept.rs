@@ -106,10 +106,10 @@ pub(super) async fn draft(
 ) -> Result<Draft, ApiError> {
     let (mut message, endpoints) = match find(state, text).await? {
         Recipient::Url(destination) => {
-            let message = publish_headers::configure(destination, asked.headers, asked.options)?;
+            let message = configure(state, destination, asked.headers, asked.options)?;
             (message, Vec::new())
         }
-        Recipient::Group(name, group) => of_group(&name, group, asked)?,
+        Recipient::Group(name, group) => of_group(state, &name, group, asked)?,
     };
     if let Some(name) = asked.queue {
         if names_another_queue(asked, name) {
@@ -127,6 +127,7 @@ pub(super) async fn draft(
 }
 
 fn of_group(
+    state: &ApiState,
     name: &str,
     group: UrlGroup,
     asked: &Asked<'_>,
@@ -141,8 +142,18 @@ fn of_group(
     let Some((first, _)) = endpoints.first() else {
         return Err(ApiError::Internal("a URL group without endpoints"));
     };
-    let message = publish_headers::configure(first.clone(), &headers, asked.options)?;
+    let message = configure(state, first.clone(), &headers, asked.options)?;
     Ok((message, endpoints))
+}
+
+fn configure(
+    state: &ApiState,
+    destination: Destination,
+    headers: &HeaderMap,
+    options: &[(String, Vec<u8>)],
+) -> Result<NewMessageBuilder, ApiError> {
+    let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+    publish_headers::configure(destination, headers, options, &check)
 }
 
 fn names_another_queue(asked: &Asked<'_>, queue: &str) -> bool {

@@ -18,9 +18,6 @@ use super::query;
 
 const PUBLISH: &str = "/v2/publish/";
 const ENQUEUE: &str = "/v2/enqueue/";
-/// What stands between the route and the destination when the client's base URL had the route in
-/// it already.
-const REPEATED: &str = "v2/publish/";
 
 /// What a text that names a destination says.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,8 +30,15 @@ pub(super) struct Target {
 
 /// Cuts the raw request target (path and query) of a publish.
 pub(super) fn of_publish(target: &str) -> Result<Target, ApiError> {
-    let mut behind = target.strip_prefix(PUBLISH).unwrap_or_default();
-    while let Some(rest) = behind.trim_start_matches('/').strip_prefix(REPEATED) {
+    cut_behind(PUBLISH, target)
+}
+
+/// Cuts a raw request target behind `route`, which may stand there again when it is in the client's
+/// base URL already.
+pub(super) fn cut_behind(route: &str, target: &str) -> Result<Target, ApiError> {
+    let mut behind = target.strip_prefix(route).unwrap_or_default();
+    let repeated = route.trim_start_matches('/');
+    while let Some(rest) = behind.trim_start_matches('/').strip_prefix(repeated) {
         behind = rest;
     }
     read(behind)

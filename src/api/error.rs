@@ -70,9 +70,9 @@ pub(super) enum ApiError {
     /// The body is too large. Clients match on the phrase.
     #[error("quota maxMessageSize exceeded: the limit is {0} bytes")]
     TooLarge(usize),
-    /// There are as many as there may be.
+    /// There is no room for one more.
     #[error("{0}")]
-    Quota(&'static str),
+    Quota(String),
     /// Part of the protocol, but not of this server.
     #[error("{0} is not supported by this server yet")]
     NotBuilt(String),
@@ -129,6 +129,14 @@ impl ApiError {
 
     pub(super) fn no_such_dead_letter(id: &str) -> Self {
         Self::NotFound(format!("dlq message {}", echo(id)))
+    }
+
+    pub(super) fn no_such_schedule(id: &str) -> Self {
+        Self::NotFound(format!("schedule {}", echo(id)))
+    }
+
+    pub(super) fn no_such_flow_key(key: &str) -> Self {
+        Self::NotFound(format!("flow control key {}", echo(key)))
     }
 
     /// A publish that did not end in "accepted". `has_dedup_id` decides whether a repeat is safe

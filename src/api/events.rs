@@ -195,10 +195,11 @@ fn parts(
         status: event.status.unwrap_or_default(),
         state: "",
     };
+    let ids_win = selection.ids.is_some() && !selection.is_filtered_by_id;
     let mut shown: Vec<(usize, Option<Object>)> = Vec::new();
     for (part, &state) in states(stored.code, &event).iter().enumerate() {
         facts.state = state;
-        let is_wanted = is_wanted && (selection.ids.is_some() || selection.filter.fits(&facts));
+        let is_wanted = is_wanted && (ids_win || selection.filter.fits(&facts));
         shown.push((part, is_wanted.then(|| show(stored, &event, &facts))));
     }
     if order == Order::LatestFirst {
@@ -258,6 +259,12 @@ fn show(stored: &StoredEvent, event: &LoggedEvent, facts: &Facts<'_>) -> Object 
     for key in ["retryDelayExpr", "retryDelayExpression"] {
         put(&mut object, key, event.retry_delay.as_ref());
     }
+    put(&mut object, "callback", event.callback.as_ref());
+    put(
+        &mut object,
+        "failureCallback",
+        event.failure_callback.as_ref(),
+    );
     put(&mut object, "callerIP", event.caller_ip);
     put(&mut object, "label", event.labels.first());
     put(

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::accept::Asked;
 use super::error::ApiError;
-use super::{ApiState, publish_headers};
+use super::{ApiState, destination, publish_headers};
 
 /// Options that say the same in other words: a publish with one of them takes no default of its
 /// companions.
@@ -63,7 +63,8 @@ pub(super) fn check(state: &ApiState, now_ms: u64, defaults: &Defaults) -> Resul
     }
     let anywhere = Destination::parse("https://example.com/");
     let anywhere = anywhere.map_err(|_| ApiError::Internal("no destination to check with"))?;
-    let message = publish_headers::configure(anywhere, &headers, &[])?;
+    let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+    let message = publish_headers::configure(anywhere, &headers, &[], &check)?;
     message.build(now_ms, &state.limits)?;
     Ok(())
 }

@@ -9,8 +9,9 @@ mod base_path;
 mod batch;
 mod body;
 mod bulk;
+mod callback_headers;
 mod callers;
-mod canonical;
+mod cancel_many;
 mod completions;
 mod destination;
 mod dlq;
@@ -18,6 +19,8 @@ mod dlq_bulk;
 mod dlq_page;
 mod error;
 mod events;
+mod flow_control;
+mod flow_control_change;
 mod flow_control_header;
 mod group_headers;
 mod health;
@@ -25,26 +28,33 @@ mod keys;
 mod message_view;
 mod messages;
 mod not_built;
+mod openapi;
 mod patient;
 mod publish;
 mod publish_headers;
 mod query;
 mod queues;
+mod routes;
+mod schedule_put;
+mod schedule_view;
+mod schedules;
 mod selection;
 mod serve;
 mod trace;
 mod url_groups;
+mod walk_place;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
-use axum::routing::{delete, get, post};
+use axum::routing::get;
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::Completions;
 use hookstash_shared::clock::Clock;
 use hookstash_shared::environment::Environment;
+use hookstash_shared::headers::canonical;
 use hookstash_shared::http::EgressPolicy;
 use hookstash_shared::message::Limits;
 use hookstash_shared::random::Random;
@@ -103,6 +113,11 @@ struct Api {
 /// The state as handlers are given it.
 type Shared = Arc<Api>;
 
+/// The `OpenAPI` document of the protocol, as `/openapi.json` serves it without a token.
+pub fn document() -> serde_json::Value {
+    routes::protocol().finish().1
+}
+
 /// Answers the protocol under `/v2`, and `/healthz` and `/readyz` without a token. A handler that
 /// wants the caller's address finds it in the extension that [`serve`] sets.
 pub fn router(state: ApiState) -> Router {
@@ -112,47 +127,8 @@ pub fn router(state: ApiState) -> Router {
         lists: Semaphore::new(dlq::LISTS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
-    let protocol = Router::new()
-        // Without a destination: its text says what is missing.
-        .route("/v2/publish/", post(publish::publish))
-        .route("/v2/publish/{*destination}", post(publish::publish))
-        .route("/v2/enqueue/{queue}", post(publish::enqueue))
-        .route("/v2/enqueue/{queue}/", post(publish::enqueue))
-        .route("/v2/enqueue/{queue}/{*destination}", post(publish::enqueue))
-        .route("/v2/batch", post(batch::batch))
-        .route("/v2/topics", get(url_groups::list))
-        .route(
-            "/v2/topics/{name}",
-            get(url_groups::get)
-                .delete(url_groups::delete)
-                .patch(url_groups::set_headers),
-        )
-        .route(
-            "/v2/topics/{name}/endpoints",
-            post(url_groups::upsert).delete(url_groups::remove),
-        )
-        .route("/v2/queues", get(queues::list).post(queues::upsert))
-        .route("/v2/queues/{name}", get(queues::get).delete(queues::delete))
-        .route("/v2/queues/{name}/pause", post(queues::pause))
-        .route("/v2/queues/{name}/resume", post(queues::resume))
-        .route(
-            "/v2/messages/{id}",
-            get(messages::get).delete(messages::cancel),
-        )
-        .route("/v2/messages", delete(messages::cancel_many))
-        .route("/v2/events", get(events::events))
-        .route("/v2/logs", get(events::logs))
-        .route("/v2/dlq", get(dlq::list).delete(dlq_bulk::delete))
-        .route("/v2/dlq/{id}", get(dlq::get).delete(dlq::delete))
-        .route("/v2/dlq/retry", post(dlq_bulk::redrive))
-        .route("/v2/dlq/retry/{id}", post(dlq::redrive))
-        .route("/v2/keys", get(keys::get))
-        .route("/v2/keys/rotate", post(keys::rotate))
-        .route("/v2/rotate", post(keys::rotate))
-        .route(
-            "/v1/completions/{operation}/{tool_message}",
-            post(completions::complete),
-        )
+    let (described, _) = routes::protocol().finish();
+    let protocol = described
         .merge(not_built::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -160,9 +136,14 @@ pub fn router(state: ApiState) -> Router {
             Arc::clone(&shared),
             auth::require_token,
         ));
+    let document = document().to_string();
     let all = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route(
+            "/openapi.json",
+            get(move || async move { openapi::answer(document.clone()) }),
+        )
         .method_not_allowed_fallback(method_not_allowed)
         .merge(protocol)
         .layer(middleware::from_fn_with_state(

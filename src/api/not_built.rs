@@ -8,18 +8,8 @@ use axum::routing::any;
 use super::error::ApiError;
 use super::{Shared, body};
 
-/// Resources with everything under them. Go clients write `Schedules`.
-const RESOURCES: [&str; 9] = [
-    "flowControl",
-    "globalParallelism",
-    "llm",
-    "notify",
-    "schedules",
-    "Schedules",
-    "wait",
-    "waiters",
-    "workflows",
-];
+/// Resources with everything under them.
+const RESOURCES: [&str; 5] = ["llm", "notify", "wait", "waiters", "workflows"];
 
 /// The routes of all of them.
 pub(super) fn routes() -> Router<Shared> {

@@ -1,12 +1,13 @@
 //! What a list or a bulk action is asked for: filters, ids, a page and its order.
 //!
 //! A key may come several times or with values between commas: any of them is meant. Different keys
-//! must all fit. Ids win over every other filter. A key that is none is refused: ignoring one would
-//! list, and delete, what was not asked for.
+//! must all fit. Lists of ids win over every other filter; the one `messageId` of a list of events is
+//! a filter like others, as clients use it. A key that is none is refused: ignoring one would list,
+//! and delete, what was not asked for.
 
 use std::net::IpAddr;
 
-use hookstash_shared::message::MessageId;
+use hookstash_shared::message::{Lane, LaneKind, MessageId};
 use hookstash_shared::store::Order;
 
 use super::error::ApiError;
@@ -23,6 +24,8 @@ pub(super) enum List {
     DeadLetters,
     /// The event log.
     Events,
+    /// Messages on their way.
+    Messages,
 }
 
 /// A request for a page or for an action on one.
@@ -30,6 +33,8 @@ pub(super) enum List {
 pub(super) struct Selection {
     /// Exactly these messages. Ids that are none of ours are left out.
     pub(super) ids: Option<Vec<MessageId>>,
+    /// Whether other filters are looked at beside ids.
+    pub(super) is_filtered_by_id: bool,
     /// What a message must be like.
     pub(super) filter: Filter,
     /// Earliest time, milliseconds since the epoch, inclusive.
@@ -91,10 +96,13 @@ impl Selection {
     }
 
     fn take(&mut self, list: List, key: &str, value: Option<&str>) -> Result<(), ApiError> {
-        let is_of_events = list == List::Events;
+        let (is_of_events, is_of_letters) = (list == List::Events, list == List::DeadLetters);
         match key {
-            "messageId" | "messageIds" => return self.take_ids(key, value),
-            "dlqIds" if !is_of_events => return self.take_ids(key, value),
+            "messageId" | "messageIds" => {
+                self.is_filtered_by_id |= is_of_events && key == "messageId";
+                return self.take_ids(key, value);
+            }
+            "dlqIds" if is_of_letters => return self.take_ids(key, value),
             _ => {}
         }
         let Some(value) = value else {
@@ -105,11 +113,12 @@ impl Selection {
             return Ok(());
         }
         let is_known = match key {
-            "host" | "path" | "state" => is_of_events,
-            "responseStatus" => !is_of_events,
+            "host" | "path" => !is_of_letters,
+            "state" => is_of_events,
+            "responseStatus" => is_of_letters,
+            "order" => list != List::Messages,
             "url" | "label" | "queueName" | "flowControlKey" | "callerIp" | "callerIP"
-            | "topicName" | "urlGroup" | "scheduleId" | "fromDate" | "toDate" | "count"
-            | "order" => true,
+            | "topicName" | "urlGroup" | "scheduleId" | "fromDate" | "toDate" | "count" => true,
             "trimBody" => return Err(ApiError::not_built("the filter trimBody")),
             _ => false,
         };
@@ -214,6 +223,15 @@ impl Filter {
     /// Whether every message fits.
     pub(super) fn is_open(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether a message of this lane may fit: `false` when its queue or flow-control key says no.
+    pub(super) fn may_fit(&self, lane: &Lane) -> bool {
+        let is_it = |kind: LaneKind, name: &String| {
+            lane.kind() == kind && String::from_utf8_lossy(&lane.plain_name()) == name.as_str()
+        };
+        has(self.queues.as_ref(), |name| is_it(LaneKind::Queue, name))
+            && has(self.flow_keys.as_ref(), |name| is_it(LaneKind::Flow, name))
     }
 
     /// Whether `facts` fit.

@@ -246,7 +246,7 @@ async fn change(
             UrlGroupChange::Changed => {}
             UrlGroupChange::Full => {
                 return Err(ApiError::Quota(
-                    "there are too many URL groups; delete some",
+                    "quota maxUrlGroups exceeded: delete one".to_owned(),
                 ));
             }
         }

@@ -180,14 +180,9 @@ async fn messages_are_cancelled_by_ids_and_never_altogether_by_accident() {
     assert_eq!(cancelled.json, json!({ "cancelled": 1 }));
     let cancelled = with_body(&door, "DELETE", "/v2/messages", r#"{"messageIds":[]}"#).await;
     assert_eq!(cancelled.json, json!({ "cancelled": 0 }));
-    for (query, status) in [
-        ("", 501),
-        ("?label=x", 501),
-        ("?count=100", 501),
-        ("?labeel=x", 400),
-    ] {
+    for query in ["?labeel=x", "?label=", "?messageIds=x&labeel=x"] {
         let refused = door.call("DELETE", &format!("/v2/messages{query}")).await;
-        assert_eq!(refused.status, status, "{query}: {refused:?}");
+        assert_eq!(refused.status, 400, "{query}: {refused:?}");
     }
     let path = format!("/v2/messages/{}", ids[3]);
     assert_eq!(

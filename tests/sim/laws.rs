@@ -13,6 +13,7 @@ pub fn broken(view: &View) -> Vec<String> {
     bodies_present(view, &mut broken);
     no_lane_stranded(view, &mut broken);
     caps_kept(view, &mut broken);
+    schedules_whole(view, &mut broken);
     wake_up_at_most_one(view, &mut broken);
     broken
 }
@@ -190,6 +191,35 @@ fn caps_kept(view: &View, broken: &mut Vec<String>) {
                 view.in_flight(lane)
             ));
         }
+    }
+}
+
+/// A schedule has its definition, its state and its message, and is due unless it is paused.
+fn schedules_whole(view: &View, broken: &mut Vec<String>) {
+    let of = |hash: &str| view.hashes.get(hash).cloned().unwrap_or_default();
+    let (definitions, states) = (of("sd"), of("sf"));
+    for (id, state) in &states {
+        let fields: Vec<&str> = state.split('|').collect();
+        let (body, is_paused) = (fields[1], fields[2] == "1");
+        if !definitions.contains_key(id) || !view.bodies.contains(body) {
+            broken.push(format!(
+                "schedule {id} has lost its definition or its message"
+            ));
+        }
+        if is_paused == view.score("sc", id).is_some() {
+            broken.push(format!(
+                "schedule {id} is paused: {is_paused}, due: {}",
+                !is_paused
+            ));
+        }
+    }
+    let due = view.zset("sc").map(|(id, _)| id);
+    if let Some(id) = definitions
+        .keys()
+        .chain(due)
+        .find(|id| !states.contains_key(*id))
+    {
+        broken.push(format!("schedule {id} has no state"));
     }
 }
 

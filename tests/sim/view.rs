@@ -36,7 +36,7 @@ pub struct View {
 }
 
 const ZSETS: [&str; 7] = ["d", "l", "x", "tm", "fp", "hq", "sc"];
-const HASHES: [&str; 6] = ["st", "inf", "hi", "cfg", "win", "rc"];
+const HASHES: [&str; 8] = ["st", "inf", "hi", "cfg", "win", "rc", "sd", "sf"];
 
 /// The result of a call to the embedded host, which answers at once.
 pub fn block_on<T>(call: impl Future<Output = T>) -> T {

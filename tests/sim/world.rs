@@ -6,6 +6,7 @@ mod drain;
 mod machine;
 mod operators;
 mod publishing;
+mod schedules;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +22,7 @@ use hookstash_shared::store::host::{Host, HostError};
 use hookstash_shared::store::{
     Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, Exchange, Exchanged, Held,
     LOST_MAX, LaneChange, LaneLimits, Lease, LeaseToken, Outcome, Retention, Settlement, Store,
-    Tick, Ticked, Withdrawn,
+    Withdrawn,
 };
 use hookstash_worker::contact::Contact;
 use hookstash_worker::fairness::fair;
@@ -29,6 +30,7 @@ use hookstash_worker::fairness::fair;
 use super::laws;
 use super::observer::Observer;
 use super::view::{View, block_on, run};
+use schedules::Schedule;
 
 pub const PREFIX: &str = "hs:{0}:";
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -117,7 +119,7 @@ struct Worker {
 /// What the store held, and what the world knew of it.
 struct Snapshot {
     keyspace: Keyspace,
-    schedule_due: u64,
+    schedule: Schedule,
     completions: BTreeMap<String, Bytes>,
 }
 
@@ -150,7 +152,7 @@ pub struct World {
     attempts: BTreeMap<(MessageId, u32), u64>,
     emptied: u32,
     completions: BTreeMap<String, Bytes>,
-    schedule_due: u64,
+    schedule: Schedule,
     pub observer: Observer,
     is_full: bool,
     /// Whether an exchange changed anything since this was last asked.
@@ -195,7 +197,7 @@ impl World {
             attempts: BTreeMap::new(),
             emptied: 0,
             completions: BTreeMap::new(),
-            schedule_due: 0,
+            schedule: Schedule::default(),
             observer: Observer::default(),
             is_full: false,
             has_changed: false,
@@ -219,12 +221,7 @@ impl World {
             };
             block_on(self.store.set_lane(shard(), &queue(name), change)).expect("set a queue");
         }
-        self.schedule_due = self.clock.now_ms() + 60_000;
-        run(&*self.host, &["SET", "hs:{0}:b:sched", "HS"]);
-        run(
-            &*self.host,
-            &["ZADD", "hs:{0}:sc", &self.schedule_due.to_string(), "s"],
-        );
+        self.put_schedule();
     }
 
     fn add_worker(&mut self) {
@@ -284,9 +281,9 @@ impl World {
             902..908 => self.restart_window(),
             908..912 => self.delete_queue(),
             912..925 => self.sweep(),
-            925..935 => self.tick(),
-            935..942 => self.complete(),
-            942..950 => self.crash_or_stop(),
+            925..940 => self.schedule(),
+            940..945 => self.complete(),
+            945..950 => self.crash_or_stop(),
             950..957 => self.freeze(),
             957..963 => self.step_clock(),
             963..969 => self.toggle_full(),

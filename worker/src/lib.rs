@@ -4,7 +4,8 @@
 //!
 //! - The store thread alone talks to the store. One `claimer` a shard `exchange`s settlements for
 //!   leases, `intake` reads their envelopes and `dispatch`es them, the `heart` renews, the
-//!   `sweeper` repairs, the `supervisor` keeps the threads and ends the worker in order.
+//!   `scheduler` fires schedules, the `sweeper` repairs, the `supervisor` keeps the threads and ends
+//!   the worker in order.
 //! - A delivery thread (`runtime`) is an apalis worker over a channel (`backend`): it makes the
 //!   attempt (`deliver`, `request`, `attempt`) and hands its end to the `outbox`
 //!   (`settle`). It knows no store.
@@ -15,6 +16,7 @@
 mod attempt;
 mod backend;
 mod call;
+mod callbacks;
 mod claimer;
 mod crew;
 mod deliver;
@@ -31,6 +33,7 @@ mod report;
 mod request;
 mod running;
 mod runtime;
+mod scheduler;
 mod settings;
 mod settle;
 mod slots;

@@ -11,6 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 const USER_AGENT: HeaderValue = HeaderValue::from_static("Upstash-QStash");
 const MESSAGE_ID: HeaderName = HeaderName::from_static("upstash-message-id");
 const RETRIED: HeaderName = HeaderName::from_static("upstash-retried");
+const TOPIC_NAME: HeaderName = HeaderName::from_static("upstash-topic-name");
+const SCHEDULE_ID: HeaderName = HeaderName::from_static("upstash-schedule-id");
 const CALLER_IP: HeaderName = HeaderName::from_static("upstash-caller-ip");
 
 /// A request that must not be sent, and why, without any value.
@@ -73,6 +75,12 @@ pub(crate) fn headers(
     if let Some(address) = header.caller_ip {
         set(CALLER_IP, &address.to_string())?;
     }
+    if let Some(endpoint) = &header.endpoint {
+        set(TOPIC_NAME, &endpoint.group)?;
+    }
+    if let Some(schedule) = &header.schedule {
+        set(SCHEDULE_ID, schedule)?;
+    }
     match signer {
         Some(signer) => {
             let AttemptOf {
@@ -108,6 +116,7 @@ mod tests {
         let message = NewMessage::to(destination)
             .headers(headers)
             .caller_ip("192.0.2.7".parse().unwrap())
+            .schedule("daily")
             .build(0, &Limits::default())
             .unwrap();
         message.header().clone()
@@ -149,6 +158,7 @@ mod tests {
             ("authorization", "Bearer t0k"),
             ("upstash-retried", "2"),
             ("upstash-caller-ip", "192.0.2.7"),
+            ("upstash-schedule-id", "daily"),
             ("webhook-timestamp", "1700000000"),
         ] {
             assert_eq!(made.get(name).unwrap(), value, "{name}");

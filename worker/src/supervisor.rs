@@ -1,4 +1,4 @@
-//! The store thread: runs claimers, heart and sweeper, keeps the delivery threads alive, and ends
+//! The store thread: runs claimers, heart, scheduler and sweeper, keeps the delivery threads alive, and ends
 //! the worker in order.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::claimer::Claimer;
 use crate::crew::Crew;
 use crate::heart::beat;
 use crate::phase::Phase;
+use crate::scheduler::schedule;
 use crate::sweeper::sweep;
 use crate::worker::Worker;
 
@@ -35,6 +36,7 @@ pub(crate) async fn supervise(
             parts.spawn_local(claimer.run());
         }
         parts.spawn_local(beat(Arc::clone(&worker), shard));
+        parts.spawn_local(schedule(Arc::clone(&worker), shard));
     }
     let sweeper = spawn_local(sweep(Arc::clone(&worker)));
     let keeper = spawn_local(keep_threads(crew, ended));

@@ -128,6 +128,16 @@ impl MessageId {
     }
 }
 
+/// A name of its own: `prefix` and 26 random digits of Crockford's base 32 (130 bits).
+pub fn random_name(prefix: &str, random: &dyn Random) -> String {
+    let mut digits = [0; 26];
+    for part in digits.chunks_mut(9) {
+        write_digits(part, random.next_u64());
+    }
+    let digits = std::str::from_utf8(&digits).unwrap_or_default();
+    format!("{prefix}{digits}")
+}
+
 /// Writes the low bits of `number`, most significant digit first.
 fn write_digits(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {

@@ -51,6 +51,21 @@ pub fn place(
     }
 }
 
+/// The shard of the schedule `id`: that of the queue or flow key of its messages, else that of its
+/// own deduplication id, else that of its id.
+pub fn place_schedule(
+    id: &str,
+    pinned: Option<&Lane>,
+    dedup: Option<&DedupId>,
+    shards: Shards,
+) -> Shard {
+    match (pinned, dedup) {
+        (Some(lane), _) if lane.kind() != LaneKind::Host => shard_of_lane(lane, shards),
+        (_, Some(dedup)) => shards.pick(stable_hash(dedup.as_str().as_bytes())),
+        _ => shards.pick(stable_hash(id.as_bytes())),
+    }
+}
+
 /// The end of the key that remembers a deduplication id: `<scope>:<id>`, where the scope is the
 /// pinned lane or empty. Ids hold no `:`, so no two pairs share a name, and the answer does not
 /// depend on the number of shards.

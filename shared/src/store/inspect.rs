@@ -81,6 +81,17 @@ impl Store {
         Ok(heads.collect())
     }
 
+    /// The first `bytes` of the envelope of `id`; empty for a message that is not there.
+    pub async fn envelope_start(&self, id: &MessageId, bytes: usize) -> Result<Bytes, HostError> {
+        let key = self.keys.envelope(id.shard(), id.as_str());
+        let last = bytes.saturating_sub(1).to_string();
+        let words: [&[u8]; 4] = [b"GETRANGE", &key, b"0", last.as_bytes()];
+        match self.run_one(command(words)).await? {
+            Reply::Bytes(start) => Ok(start),
+            _ => Ok(Bytes::new()),
+        }
+    }
+
     /// Cancels `id`. Safe to repeat.
     pub async fn cancel(&self, id: &MessageId, event: Bytes) -> Result<Cancelled, HostError> {
         let cancelled = self.cancel_all(&[(*id, event)]).await?;

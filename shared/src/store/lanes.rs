@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::args::{Args, Reader, command, integer};
+use super::args::{Args, integer};
 use super::host::{HostError, Step};
 use super::{AuditWalk, Store, scripts};
 use crate::message::{Lane, LaneKind, Shard};
@@ -106,20 +106,9 @@ impl Store {
         walk: &AuditWalk,
     ) -> Result<FlowKeyPage, HostError> {
         let key = self.keys.of_shard(shard, "cfg");
-        let from = cursor.to_string();
-        let scan = command([
-            b"HSCAN",
-            &key,
-            from.as_bytes(),
-            b"COUNT",
-            SETTINGS_PAGE.as_bytes(),
-        ]);
-        let mut reader = Reader::new(self.run_one(scan).await?, "flow keys")?;
-        let cursor = reader.number()?;
-        let mut fields = reader.array()?;
+        let (cursor, fields) = self.scan(&key, cursor, SETTINGS_PAGE).await?;
         let mut steps = Vec::new();
-        while fields.len() > 0 {
-            let (name, _settings) = (fields.text()?, fields.next()?);
+        for (name, _settings) in fields {
             let lane = Lane::parse(&name).ok();
             if let Some(lane) =
                 lane.filter(|lane| lane.kind() == LaneKind::Flow && !walk.names(lane.as_str()))

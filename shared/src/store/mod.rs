@@ -15,6 +15,7 @@ mod exchange;
 mod heartbeat;
 mod inspect;
 mod key_ring;
+mod lane_state;
 mod lanes;
 mod meta;
 mod operations;
@@ -23,7 +24,9 @@ mod publish;
 mod queues;
 mod record;
 mod recover;
+mod scan;
 mod schedules;
+mod tick;
 mod url_groups;
 
 pub mod embedded;
@@ -50,12 +53,17 @@ pub use exchange::{
 };
 pub use inspect::{Cancelled, StoredMessage};
 pub use key_ring::RingChange;
+pub use lane_state::{FlowLanes, LaneState, Window};
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use queues::{Queue, QueuePage};
 pub use record::Record;
-pub use schedules::{Tick, Ticked};
+pub use scan::LiveMessages;
+pub use schedules::{
+    PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
+};
+pub use tick::{DuePage, Tick, TickMember, Ticked};
 pub use url_groups::{StoredUrlGroup, UrlEndpoint, UrlGroup, UrlGroupChange, UrlGroupPage};
 
 use args::Args;

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use super::args::{Args, Reader};
 use super::host::{HostError, Step};
 use super::{Store, scripts};
-use crate::message::{EnvelopeError, Lane, LoggedEvent, MessageId, NewMessage, Shard, When};
+use crate::message::{
+    EnvelopeError, FlowLimits, Lane, LoggedEvent, MessageId, NewMessage, Shard, When,
+};
 
 /// A body that no script has accepted goes away after this long.
 const GUARD_S: &str = "600";
@@ -21,6 +23,17 @@ pub struct LaneLimits {
     pub rate: u32,
     /// The rate's period in milliseconds.
     pub period_ms: u64,
+}
+
+impl LaneLimits {
+    /// What a message brings whose flow-control key came with `flow`.
+    pub fn of(flow: Option<FlowLimits>) -> Self {
+        flow.map_or_else(Self::default, |flow| Self {
+            cap: flow.parallelism.unwrap_or(0),
+            rate: flow.rate.unwrap_or(0),
+            period_ms: flow.period_ms,
+        })
+    }
 }
 
 /// One message on its way into the store. The same value may be sent any number of times.
@@ -50,13 +63,7 @@ impl Enqueue {
     /// `message` under the name `id`, ready to be sent any number of times.
     pub fn new(id: MessageId, message: NewMessage) -> Result<Self, EnvelopeError> {
         let header = message.header();
-        let limits = header
-            .flow
-            .map_or_else(LaneLimits::default, |flow| LaneLimits {
-                cap: flow.parallelism.unwrap_or(0),
-                rate: flow.rate.unwrap_or(0),
-                period_ms: flow.period_ms,
-            });
+        let limits = LaneLimits::of(header.flow);
         Ok(Self {
             id,
             dedup_scope: message.dedup_name(),

@@ -8,6 +8,7 @@ const PRELUDE: &str = include_str!("lua/prelude.lua");
 const LANE: &str = include_str!("lua/lane.lua");
 const LIFE: &str = include_str!("lua/life.lua");
 const ENTER_LANE: &str = include_str!("lua/enter_lane.lua");
+const SCHEDULE: &str = include_str!("lua/schedule.lua");
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $file:literal [$($part:expr),*];)*) => {
@@ -62,8 +63,16 @@ scripts! {
     SWEEP_TRASH = "sweep_trash" [LANE, LIFE];
     /// Forgets an unused flow key.
     FORGET_FLOW_KEY = "forget_flow_key" [LANE];
+    /// Creates or replaces a schedule.
+    PUT_SCHEDULE = "put_schedule" [LANE, LIFE, ENTER_LANE, SCHEDULE];
+    /// Removes a schedule.
+    REMOVE_SCHEDULE = "remove_schedule" [LANE, LIFE, SCHEDULE];
+    /// Pauses a schedule.
+    PAUSE_SCHEDULE = "pause_schedule" [SCHEDULE];
+    /// Resumes a schedule.
+    RESUME_SCHEDULE = "resume_schedule" [SCHEDULE];
     /// Fires a schedule.
-    TICK_SCHEDULE = "tick_schedule" [LANE, LIFE, ENTER_LANE];
+    TICK_SCHEDULE = "tick_schedule" [LANE, LIFE, ENTER_LANE, SCHEDULE];
     /// Opens a deferred completion.
     OPEN_COMPLETION = "open_completion" [];
     /// Claims and stores a deferred completion's result.

@@ -3,7 +3,9 @@
 pub(crate) mod front_door;
 pub(crate) mod hook_actor;
 pub(crate) mod load;
+pub(crate) mod meter;
 pub(crate) mod name_server;
+pub(crate) mod openapi;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod proxy;
@@ -13,3 +15,4 @@ pub(crate) mod redis_groups;
 pub(crate) mod scene;
 pub(crate) mod seam_actor;
 pub(crate) mod stage;
+pub(crate) mod told;

@@ -298,7 +298,8 @@ impl Drop for Counted<'_> {
     }
 }
 
-fn listen() -> TcpListener {
+/// A listener on a free port of 127.0.0.1 with room for many connections.
+pub(crate) fn listen() -> TcpListener {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket
         .bind(SocketAddr::from(([127, 0, 0, 1], 0)))

@@ -162,6 +162,48 @@ test("a message without retries ends in the dead-letter queue and can be redrive
   assert.equal(await find(messageId), undefined);
 });
 
+test("callbacks tell every attempt and the death, signed for their own URL", async () => {
+  const url = destination.answer(somewhere(), { status: 500, headers: { "X-Why": "no" }, body: "wörld" });
+  const [each, last] = [somewhere(), somewhere()];
+  const { messageId } = await client.publishJSON({
+    url,
+    body: { keep: true },
+    retries: 1,
+    retryDelay: "50",
+    callback: destination.url(each),
+    failureCallback: destination.url(last),
+    headers: { "Upstash-Failure-Callback-Forward-X-For": "ops" },
+  });
+  const story = async (request, path) => {
+    assert.equal(await verified(request, destination.url(path)), true);
+    assert.equal(request.headers["content-type"], "application/json");
+    return JSON.parse(request.body);
+  };
+  const decoded = (text) => Buffer.from(text, "base64").toString();
+  const requests = await destination.waitFor(each, 2);
+  const told = await Promise.all(requests.map((request) => story(request, each)));
+  assert.deepEqual(told.map(({ retried }) => retried).sort(), [0, 1]);
+  for (const attempt of told) {
+    assert.equal(attempt.status, 500);
+    assert.equal(attempt.sourceMessageId, messageId);
+    assert.equal(attempt.url, url);
+    assert.equal(attempt.maxRetries, 1);
+    assert.deepEqual(attempt.header["X-Why"], ["no"]);
+    assert.equal(decoded(attempt.body), "wörld");
+    assert.equal(decoded(attempt.sourceBody), '{"keep":true}');
+    assert.deepEqual(attempt.sourceHeader["Content-Type"], ["application/json"]);
+    assert.equal(attempt.dlqId, undefined);
+  }
+  const [mourned] = await destination.waitFor(last, 1);
+  const death = await story(mourned, last);
+  assert.equal(mourned.headers["x-for"], "ops");
+  const letter = await until(() => find(messageId), "the dead letter");
+  assert.equal(death.dlqId, letter.dlqId);
+  assert.equal(death.retried, 1);
+  assert.equal(letter.callback, destination.url(each));
+  assert.equal(letter.failureCallback, destination.url(last));
+});
+
 test("dead letters are listed by pages and deleted one by one", async () => {
   const url = destination.answer("/always-410", { status: 410 });
   const published = await Promise.all(
@@ -372,6 +414,54 @@ test("a delay and a time to wait for are kept", async () => {
   assert.ok(Date.now() - start >= 1_000);
   await destination.waitFor(timed, 1);
   assert.ok(Date.now() >= at * 1_000);
+});
+
+test("a schedule is created, shown, edited, paused, resumed and deleted", async () => {
+  const scheduleId = `js-${randomUUID()}`;
+  await client.schedules.create({
+    scheduleId,
+    destination: "https://example.com/first",
+    cron: "*/10 * * * * ",
+    body: JSON.stringify({ hello: "world" }),
+    headers: { "test-header": "test-value", "Upstash-Forward-bypass": "yes" },
+    method: "GET",
+    delay: 10,
+    retries: 5,
+    queueName: "scheduled",
+  });
+  const shown = await client.schedules.get(scheduleId);
+  assert.deepEqual(shown.header, {
+    Bypass: ["yes"],
+    "Content-Type": ["application/json"],
+    "Test-Header": ["test-value"],
+  });
+  assert.equal(shown.cron, "*/10 * * * *");
+  assert.equal(shown.destination, "https://example.com/first");
+  assert.equal(shown.method, "GET");
+  assert.equal(shown.body, '{"hello":"world"}');
+  assert.deepEqual([shown.retries, shown.delay, shown.queueName], [5, 10, "scheduled"]);
+  assert.equal(shown.isPaused, false);
+  assert.ok(shown.nextScheduleTime > Date.now());
+
+  await client.schedules.create({
+    scheduleId,
+    destination: "https://example.com/second",
+    cron: "CRON_TZ=Europe/Berlin 0 4 1 1 *",
+  });
+  const mine = (await client.schedules.list()).filter((one) => one.scheduleId === scheduleId);
+  assert.deepEqual(mine.map((one) => one.destination), ["https://example.com/second"]);
+  assert.equal(mine[0].body, undefined);
+
+  await client.schedules.pause({ schedule: scheduleId });
+  assert.equal((await client.schedules.get(scheduleId)).isPaused, true);
+  await client.schedules.resume({ schedule: scheduleId });
+  assert.equal((await client.schedules.get(scheduleId)).isPaused, false);
+  await client.schedules.delete(scheduleId);
+  await assert.rejects(client.schedules.get(scheduleId), refused(404, /schedule js-.* not found/));
+  await assert.rejects(
+    client.schedules.create({ destination: destination.url("/"), cron: "* * * * * *" }),
+    refused(400, /Upstash-Cron: it has 6 fields/),
+  );
 });
 
 test("refusals reach the SDK with their status and text", async () => {

@@ -5,6 +5,7 @@ QSTASH_URL and QSTASH_TOKEN name the server, which must be allowed to call 127.0
 """
 
 import asyncio
+import base64
 import contextlib
 import io
 import json
@@ -19,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from qstash import AsyncQStash, QStash, Receiver
 from qstash.errors import QStashError, SignatureError
 from qstash.log import LogState
+from qstash.message import FlowControl
 
 URL = os.environ.get("QSTASH_URL", "")
 TOKEN = os.environ.get("QSTASH_TOKEN", "")
@@ -128,6 +130,72 @@ class SdkTest(unittest.TestCase):
         with urllib.request.urlopen(request) as response:
             self.assertEqual(response.status, 201)
             return json.load(response)["messageId"]
+
+    def test_a_schedule_is_created_shown_paused_resumed_and_deleted(self):
+        schedule_id = self.client.schedule.create_json(
+            destination="https://example.com/scheduled",
+            cron="1 1 1 1 1",
+            body={"ex_key": "ex_value"},
+            retry_delay="5000 * retried",
+            label="scheduled",
+            flow_control=FlowControl(key="flow-key", parallelism=2),
+        )
+        shown = self.client.schedule.get(schedule_id)
+        self.assertEqual(shown.schedule_id, schedule_id)
+        self.assertEqual(shown.cron, "1 1 1 1 1")
+        self.assertEqual(shown.destination, "https://example.com/scheduled")
+        self.assertEqual(shown.body, '{"ex_key": "ex_value"}')
+        self.assertEqual(shown.retry_delay_expression, "5000 * retried")
+        self.assertEqual(shown.label, "scheduled")
+        limits = shown.flow_control
+        self.assertEqual((limits.key, limits.parallelism, limits.rate), ("flow-key", 2, None))
+        self.assertEqual(limits.period, 1)
+        self.assertIs(shown.paused, False)
+        self.assertIn(schedule_id, [one.schedule_id for one in self.client.schedule.list()])
+        self.client.schedule.pause(schedule_id)
+        self.assertIs(self.client.schedule.get(schedule_id).paused, True)
+        self.client.schedule.resume(schedule_id)
+        self.assertIs(self.client.schedule.get(schedule_id).paused, False)
+        self.client.schedule.delete(schedule_id)
+        with self.assert_refused(404, f"schedule {schedule_id} not found"):
+            self.client.schedule.get(schedule_id)
+        queued = self.client.schedule.create(
+            destination="https://example.com/queued",
+            cron="CRON_TZ=America/New_York 0 4 1 1 *",
+            queue="schedule-queue",
+        )
+        self.assertEqual(self.client.schedule.get(queued).queue, "schedule-queue")
+        self.client.schedule.delete(queued)
+        with self.assert_refused(400, "Upstash-Cron: it never fires"):
+            self.client.schedule.create(destination="https://example.com", cron="0 0 30 2 *")
+
+    def test_callbacks_tell_the_attempt_and_the_death_signed_for_their_own_url(self):
+        url = self.destination.url(somewhere(), (500, "no"))
+        each, last = somewhere(), somewhere()
+        published = self.client.message.publish_json(
+            url=url,
+            body={"keep": True},
+            retries=0,
+            callback=self.destination.url(each),
+            failure_callback=self.destination.url(last),
+        )
+        stories = []
+        for path in (each, last):
+            request = self.destination.wait_for(path, 1)[0]
+            self.verify(request, self.destination.url(path))
+            self.assertEqual(request[2]["Content-Type"], "application/json")
+            stories.append(json.loads(request[3]))
+        for story in stories:
+            self.assertEqual(story["sourceMessageId"], published.message_id)
+            self.assertEqual((story["status"], story["retried"], story["maxRetries"]), (500, 0, 0))
+            self.assertEqual(base64.b64decode(story["body"], validate=True), b"no")
+            source = base64.b64decode(story["sourceBody"], validate=True)
+            self.assertEqual(json.loads(source), {"keep": True})
+        told, death = stories
+        letter = until(lambda: self.letter_of(published.message_id), "the dead letter")
+        self.assertNotIn("dlqId", told)
+        self.assertEqual(death["dlqId"], letter.dlq_id)
+        self.assertEqual(letter.failure_callback, self.destination.url(last))
 
     def test_publish_json_is_delivered_signed_with_its_headers(self):
         path = somewhere() + "?a=1&b=two%20words"

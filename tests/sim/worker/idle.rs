@@ -29,11 +29,12 @@ fn an_idle_worker_looks_beats_and_sweeps_and_does_nothing_else() {
         scene.counts();
         scene.pass(HOUR).await;
         let counts = scene.counts();
-        // A look every 4 s, a wait of at most 5 s between, a beat every 5 s, a walk each minute.
+        // A look every 4 s, a wait of at most 5 s between, a beat every 5 s, a walk each minute, and
+        // two commands every 5 s to see whether a schedule is due.
         let most = |what: &str| match what {
             "exchange" | "wait" => 3600 / 4 + 1,
             "heartbeat" => 3600 / 5 + 1,
-            "command" => 60 * 4 + 10,
+            "command" => 60 * 4 + 10 + 2 * (3600 / 5 + 1),
             "sweep_trash" => 61,
             _ => 2,
         };

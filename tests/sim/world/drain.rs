@@ -79,17 +79,13 @@ impl World {
             self.clock.advance(Duration::from_secs(1));
             self.exchange_surely(0);
         }
-        run(&*self.host, &["DEL", "hs:{0}:b:sched"]);
-        let mut view = View::read(&self.embedded, PREFIX);
-        if let Some(users) = view.hashes.get_mut("rc") {
-            // The schedule itself is the last user of its body.
-            users.retain(|key, count| key != "sched" || count != "1");
-        }
+        self.remove_schedule();
+        let view = View::read(&self.embedded, PREFIX);
         let mut left: Vec<String> = view.lists.keys().cloned().collect();
         left.extend(view.records.keys().cloned());
         left.extend(view.bodies.iter().map(|id| format!("b:{id}")));
         left.extend(view.responses.iter().map(|id| format!("r:{id}")));
-        for hash in ["st", "inf", "hi", "rc"] {
+        for hash in ["st", "inf", "hi", "rc", "sd", "sf"] {
             left.extend(
                 view.hashes
                     .get(hash)
@@ -98,7 +94,7 @@ impl World {
                     .map(|(f, v)| format!("{hash} {f} {v}")),
             );
         }
-        for zset in ["d", "l", "x", "tm", "fp", "hq"] {
+        for zset in ["d", "l", "x", "tm", "fp", "hq", "sc"] {
             left.extend(
                 view.zset(zset)
                     .map(|(member, _)| format!("{zset} {member}")),

@@ -43,7 +43,7 @@ impl World {
         self.snapshots.clear();
         self.note("failover");
         self.embedded.restore(snapshot.keyspace);
-        self.schedule_due = snapshot.schedule_due;
+        self.schedule = snapshot.schedule;
         self.completions = snapshot.completions;
         self.emptied += 1;
         self.observer.fell_back(View::read(&self.embedded, PREFIX));
@@ -64,7 +64,7 @@ impl World {
         }
         self.snapshots.push(Snapshot {
             keyspace: self.embedded.snapshot(),
-            schedule_due: self.schedule_due,
+            schedule: self.schedule.clone(),
             completions: self.completions.clone(),
         });
     }

@@ -1,4 +1,4 @@
-//! Operators: cancels, redrives, queues, schedules, completions, the auditor.
+//! Operators: cancels, redrives, queues, completions, the auditor.
 
 use super::*;
 
@@ -75,44 +75,6 @@ impl World {
     pub(super) fn sweep(&mut self) {
         let taken = block_on(self.store.sweep_trash(shard(), 4)).expect("sweep");
         self.has_changed |= taken > 0;
-    }
-
-    pub(super) fn tick(&mut self) {
-        let expected_ms = self.schedule_due;
-        let next_ms = (expected_ms + 60_000).max(self.clock.now_ms() / 60_000 * 60_000 + 60_000);
-        let tick = Tick {
-            schedule: "s".to_owned(),
-            expected_ms,
-            next_ms,
-            id: self.fresh_id(),
-            envelope: "tick".into(),
-            body_key: "sched".to_owned(),
-            lane: queue("a"),
-            host: HOSTS[0].to_owned(),
-            retries: 1,
-            size: 100,
-            delay: Duration::ZERO,
-            event: Bytes::new(),
-        };
-        match block_on(self.store.tick_schedule(shard(), &tick)) {
-            Ok(Ticked::Fired) => {
-                self.note(&format!("tick {}", tick.id));
-                self.schedule_due = next_ms;
-                self.accepted.insert(tick.id);
-                let again = Tick {
-                    id: self.fresh_id(),
-                    ..tick
-                };
-                let second = block_on(self.store.tick_schedule(shard(), &again));
-                if second == Ok(Ticked::Fired) {
-                    self.broken
-                        .push("a schedule fired twice for one due time".to_owned());
-                }
-            }
-            Ok(_) => {}
-            Err(HostError::Full(_)) if self.is_full => {}
-            Err(error) => self.broken.push(format!("tick: {error}")),
-        }
     }
 
     pub(super) fn complete(&mut self) {

@@ -8,22 +8,34 @@ local function kind(lane) return string.sub(lane, 1, 1) end
 
 -- cfg: cap|rate|period ms|paused|pinned cap|pinned rate|created ms|used ms
 local settings_of = {}
-local function settings(lane)
-  local c = settings_of[lane]
-  if c then return c end
-  local packed = kind(lane) ~= 'h' and call('HGET', P .. 'cfg', lane)
+local function parse_settings(packed)
   local cap, rate, period, paused, pin_cap, pin_rate, created, used
   if packed then
     cap, rate, period, paused, pin_cap, pin_rate, created, used =
       string.match(packed, '^(%d+)|(%d+)|(%d+)|([01])|([01])|([01])|(%d+)|(%d+)$')
   end
-  c = {
+  return {
     cap = tonumber(cap or 0), rate = tonumber(rate or 0), period = tonumber(period or 0),
     paused = paused == '1', pin_cap = pin_cap == '1', pin_rate = pin_rate == '1',
     created = tonumber(created or 0), used = tonumber(used or 0), stored = cap ~= nil,
   }
+end
+
+local function settings(lane)
+  local c = settings_of[lane]
+  if c then return c end
+  c = parse_settings(kind(lane) ~= 'h' and call('HGET', P .. 'cfg', lane))
   settings_of[lane] = c
   return c
+end
+
+-- Reads the settings of several lanes at once; none of them is a host lane.
+local function read_settings(lanes)
+  if #lanes == 0 then return end
+  local packed = call('HMGET', P .. 'cfg', unpack(lanes))
+  for i = 1, #lanes do
+    settings_of[lanes[i]] = settings_of[lanes[i]] or parse_settings(packed[i])
+  end
 end
 
 local function put_settings(lane, c)

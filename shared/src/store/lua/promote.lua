@@ -28,6 +28,10 @@ local function wake_timed(limit)
   local lanes = call('ZRANGEBYSCORE', P .. 'tm', '-inf', text(now), 'LIMIT', 0, limit)
   for i = 1, #lanes do wake_lane(lanes[i]) end
   local last = call('ZREVRANGE', P .. 'tm', 0, limit - 1, 'WITHSCORES')
+  local timed = {}
+  for i = 1, #last, 2 do timed[#timed + 1] = last[i] end
+  -- In one command: this is all that waiting for a rate costs an idle worker.
+  read_settings(timed)
   for i = 1, #last, 2 do
     if tonumber(last[i + 1]) > now + settings(last[i]).period then wake_lane(last[i]) end
   end

@@ -1,0 +1,240 @@
+//! `POST /v2/schedules/{destination}`: creating a schedule, or replacing the one of its name.
+
+use std::net::SocketAddr;
+
+use axum::Json;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::{IntoResponse as _, Response};
+use hookstash_shared::cron::Cron;
+use hookstash_shared::message::{
+    Envelope, NewMessage, NewMessageBuilder, Shard, When, dedup_name, place_schedule, random_name,
+};
+use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::{
+    PutSchedule, SCHEDULES_MAX, Schedule, SchedulePut, Store, StoredSchedule,
+};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+
+use super::error::ApiError;
+use super::publish_headers::{CRON, SCHEDULE_ID};
+use super::{Api, ApiState, body, destination, publish_headers};
+
+/// Longest name of a schedule in bytes.
+const ID_BYTES_MAX: usize = 256;
+/// Tries of a put that the store did not answer.
+const TRIES_MAX: u32 = 3;
+/// Begins the deduplication scope of schedules; those of messages begin otherwise.
+const DEDUP_SCOPE: &str = "s:";
+
+/// A schedule without its body.
+struct Draft {
+    id: String,
+    cron: Cron,
+    message: NewMessageBuilder,
+}
+
+/// Whether `text` can name a schedule.
+pub(super) fn is_id(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+/// Creates or replaces a schedule. Everything but the body is checked before the body is read.
+pub(super) async fn put(api: &Api, route: &str, request: Request) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let draft = match draft(&api.state, route, &parts) {
+        Ok(draft) => draft,
+        Err(refusal) => {
+            body::discard_body(&parts.headers, body).await;
+            return Err(refusal);
+        }
+    };
+    let limits = &api.state.limits;
+    let held = api
+        .bodies
+        .read(&parts.headers, body, limits.body_bytes_max)
+        .await?;
+    let message = draft.message.body(held.bytes.clone());
+    let message = message.build(api.state.clock.now_ms(), limits)?;
+    let put = store(&api.state, draft.id.clone(), draft.cron, message).await?;
+    Ok(match put {
+        SchedulePut::Accepted => Json(json!({ "scheduleId": draft.id })).into_response(),
+        SchedulePut::Duplicate(first) => {
+            let body = json!({ "scheduleId": first, "deduplicated": true });
+            (StatusCode::ACCEPTED, Json(body)).into_response()
+        }
+        SchedulePut::TooMany => {
+            let text = format!("quota maxSchedules exceeded: the limit is {SCHEDULES_MAX}");
+            return Err(ApiError::Quota(text));
+        }
+    })
+}
+
+fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError> {
+    let target = parts.uri.path_and_query();
+    let target = target.map_or("", |target| target.as_str());
+    let target = destination::cut_behind(route, target)?;
+    let (own, options): (Vec<_>, Vec<_>) = target
+        .options
+        .into_iter()
+        .partition(|(name, _)| is_own(name));
+    let mut headers = parts.headers.clone();
+    let cron = take(&mut headers, &own, CRON)?;
+    let cron = cron.ok_or_else(|| {
+        let why =
+            "a schedule needs one, such as \"*/5 * * * *\" or \"CRON_TZ=Europe/Berlin 0 4 * * *\"";
+        ApiError::invalid("Upstash-Cron", why)
+    })?;
+    let cron = Cron::parse(&cron).map_err(|error| ApiError::invalid("Upstash-Cron", error))?;
+    let id = match take(&mut headers, &own, SCHEDULE_ID)? {
+        Some(id) if is_id(&id) => id,
+        Some(_) => {
+            let why = format!("expected 1 to {ID_BYTES_MAX} characters of [A-Za-z0-9._-]");
+            return Err(ApiError::invalid("Upstash-Schedule-Id", why));
+        }
+        None => random_name("scd_", &*state.random),
+    };
+    let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+    let destination = check(&target.text)?;
+    let message = publish_headers::configure(destination, &headers, &options, &check)?;
+    let message = match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
+        Some(ConnectInfo(peer)) => message.caller_ip(peer.ip().to_canonical()),
+        None => message,
+    };
+    Ok(Draft {
+        message: message.schedule(id.clone()),
+        id,
+        cron,
+    })
+}
+
+fn is_own(name: &str) -> bool {
+    [CRON, SCHEDULE_ID]
+        .iter()
+        .any(|own| own.eq_ignore_ascii_case(name))
+}
+
+/// Takes the one value of an option of the schedule itself; a header wins.
+fn take(
+    headers: &mut HeaderMap,
+    in_query: &[(String, Vec<u8>)],
+    name: &str,
+) -> Result<Option<String>, ApiError> {
+    let mut values: Vec<Vec<u8>> = headers
+        .get_all(name)
+        .iter()
+        .map(|value| value.as_bytes().to_vec())
+        .collect();
+    headers.remove(name);
+    if values.is_empty() {
+        let given = in_query
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        values = given.map(|(_, value)| value.clone()).collect();
+    }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    publish_headers::text(name, &values).map(|text| Some(text.to_owned()))
+}
+
+/// Puts it where it belongs, then removes it from where it was.
+async fn store(
+    state: &ApiState,
+    id: String,
+    cron: Cron,
+    message: NewMessage,
+) -> Result<SchedulePut, ApiError> {
+    let delay_ms = match message.when() {
+        When::Now => 0,
+        When::After(delay) => delay.as_millis().try_into().unwrap_or(u64::MAX),
+        When::At(_) => {
+            let why =
+                "a schedule has no fixed time: use Upstash-Delay, which counts from each firing";
+            return Err(ApiError::invalid("Upstash-Not-Before", why));
+        }
+    };
+    let mut envelope = message.into_envelope();
+    envelope.header.not_before_ms = None;
+    // One schedule is made of what comes twice; its own messages are never the same.
+    let dedup = envelope.header.dedup.take();
+    let lane = envelope.header.lane.as_ref();
+    let shard = place_schedule(&id, lane, dedup.as_ref(), state.store.shards());
+    let scope = dedup.map(|dedup| format!("{DEDUP_SCOPE}{}", dedup_name(lane, &dedup)));
+
+    let before = state
+        .store
+        .find_schedule(&id)
+        .await
+        .map_err(ApiError::of_read)?;
+    let most = room_in(&state.store, shard)
+        .await
+        .map_err(ApiError::of_read)?;
+    let now_ms = state
+        .store
+        .host_time(shard)
+        .await
+        .map_err(ApiError::of_read)?;
+    let due_ms = cron.next_after(now_ms);
+    let due_ms = due_ms.ok_or_else(|| ApiError::invalid("Upstash-Cron", "it is never due"))?;
+    let mut schedule = Schedule::new(cron, now_ms, random_name("scb_", &*state.random));
+    schedule.delay_ms = delay_ms;
+    let put = PutSchedule {
+        id,
+        schedule,
+        envelope: encoded(&envelope)?,
+        due_ms,
+        most,
+        dedup_scope: scope,
+    };
+    let answer = patiently(state.publisher.store(), shard, &put).await?;
+    if answer == SchedulePut::Accepted {
+        remove_elsewhere(&state.store, shard, &put.id, before).await?;
+    }
+    Ok(answer)
+}
+
+fn encoded(envelope: &Envelope) -> Result<bytes::Bytes, ApiError> {
+    envelope
+        .encode()
+        .map_err(|_| ApiError::Internal("the message cannot be stored"))
+}
+
+/// How many schedules `shard` may hold beside those of the other shards.
+async fn room_in(store: &Store, shard: Shard) -> Result<u64, HostError> {
+    let counts = store.count_schedules().await?.into_iter().enumerate();
+    let others = counts.filter(|(index, _)| *index != usize::from(shard.index()));
+    let others: u64 = others.map(|(_, count)| count).sum();
+    Ok(SCHEDULES_MAX.saturating_sub(others))
+}
+
+/// Puts it again after an unclear answer: the same body key is accepted once.
+async fn patiently(
+    store: &Store,
+    shard: Shard,
+    put: &PutSchedule,
+) -> Result<SchedulePut, HostError> {
+    let mut tries = 1;
+    loop {
+        match store.put_schedule(shard, put).await {
+            Err(error) if error.may_be_applied() && tries < TRIES_MAX => tries += 1,
+            answer => return answer,
+        }
+    }
+}
+
+/// A schedule that was in other shards is there no more, unless somebody put it there meanwhile.
+async fn remove_elsewhere(
+    store: &Store,
+    shard: Shard,
+    id: &str,
+    before: Vec<StoredSchedule>,
+) -> Result<(), HostError> {
+    for old in before.into_iter().filter(|old| old.shard != shard) {
+        let key = Some(old.schedule.body_key.as_str());
+        store.remove_schedule(old.shard, id, key).await?;
+    }
+    Ok(())
+}

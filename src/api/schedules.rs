@@ -1,0 +1,224 @@
+//! `/v2/schedules`: what sends messages again and again. Creating one is in `schedule_put`.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use hookstash_shared::message::Envelope;
+use hookstash_shared::store::{Resumed, SCHEDULES_MAX, StoredSchedule};
+use http::Uri;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::message_view::Object;
+use super::schedule_view::{self, Shown};
+use super::{Api, Shared, body, dlq, schedule_put};
+
+/// Go clients write `Schedules`.
+pub(super) const RESOURCES: [&str; 2] = ["/v2/schedules", "/v2/Schedules"];
+/// Bytes of the messages that a list shows whole; beyond them it leaves bodies out.
+const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// How often a resume that met another put is tried again.
+const RESUMES_MAX: u32 = 3;
+
+/// What is done to a schedule by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Pause,
+    Resume,
+}
+
+/// What stands behind the resource in a path.
+fn behind(path: &str) -> &str {
+    let rest = RESOURCES.iter().find_map(|root| path.strip_prefix(root));
+    rest.and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or_default()
+}
+
+/// Creates a schedule, or pauses or resumes one: both are posted.
+pub(super) async fn post_any(
+    State(api): State<Shared>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let path = request.uri().path();
+    let rest = behind(path);
+    if action_in(rest).is_some() {
+        return act(State(api), request).await.map(Json::into_response);
+    }
+    let route = path.strip_suffix(rest).unwrap_or_default().to_owned();
+    schedule_put::put(&api, &route, request).await
+}
+
+/// Pauses or resumes the schedule that the path names.
+pub(super) async fn act(
+    State(api): State<Shared>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let path = request.uri().path().to_owned();
+    body::discard(request).await;
+    let (id, action) = action_in(behind(&path)).ok_or_else(|| ApiError::no_such_path(&path))?;
+    match action {
+        Action::Pause => pause(&api, id).await,
+        Action::Resume => resume(&api, id).await,
+    }?;
+    Ok(Json(json!({})))
+}
+
+/// What the path behind the resource asks for, unless it is a destination.
+fn action_in(behind: &str) -> Option<(&str, Action)> {
+    let (id, action) = behind.split_once('/')?;
+    let action = match action {
+        "pause" => Action::Pause,
+        "resume" => Action::Resume,
+        _ => return None,
+    };
+    schedule_put::is_id(id).then_some((id, action))
+}
+
+async fn pause(api: &Api, id: &str) -> Result<(), ApiError> {
+    let mut is_paused = false;
+    for stored in find_all(api, id).await? {
+        is_paused |= api.state.store.pause_schedule(stored.shard, id).await?;
+    }
+    is_paused
+        .then_some(())
+        .ok_or_else(|| ApiError::no_such_schedule(id))
+}
+
+async fn resume(api: &Api, id: &str) -> Result<(), ApiError> {
+    let store = &api.state.store;
+    for _ in 0..RESUMES_MAX {
+        let found = find_all(api, id).await?;
+        let stored = found
+            .first()
+            .ok_or_else(|| ApiError::no_such_schedule(id))?;
+        let schedule = &stored.schedule;
+        let now_ms = store
+            .host_time(stored.shard)
+            .await
+            .map_err(ApiError::of_read)?;
+        let due_ms = schedule.cron.next_after(now_ms);
+        let due_ms =
+            due_ms.ok_or_else(|| ApiError::Conflict("it is never due again".to_owned()))?;
+        let key = &schedule.body_key;
+        match store.resume_schedule(stored.shard, id, key, due_ms).await? {
+            Resumed::Resumed => return Ok(()),
+            Resumed::Changed | Resumed::None => {}
+        }
+    }
+    Err(ApiError::Unavailable("the schedule is being changed"))
+}
+
+/// Removes a schedule; the messages that it made stay.
+pub(super) async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
+    let id = behind(uri.path());
+    let mut is_removed = false;
+    for stored in find_all(&api, id).await? {
+        is_removed |= api
+            .state
+            .store
+            .remove_schedule(stored.shard, id, None)
+            .await?;
+    }
+    if is_removed {
+        Ok(Json(json!({ "deleted": 1 })))
+    } else {
+        Err(ApiError::no_such_schedule(id))
+    }
+}
+
+/// One schedule.
+pub(super) async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+    let id = behind(uri.path());
+    let found = find_all(&api, id).await?;
+    let stored = found
+        .first()
+        .ok_or_else(|| ApiError::no_such_schedule(id))?;
+    let mut left = u64::MAX;
+    Ok(Json(show(&api, stored, &mut left).await?))
+}
+
+/// All of them, the oldest first. No cursor: their number is limited.
+pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError> {
+    let _place = dlq::place_in(&api.lists).await?;
+    let store = &api.state.store;
+    let mut found: Vec<StoredSchedule> = Vec::new();
+    for shard in store.shards().iter() {
+        let mut cursor = 0;
+        loop {
+            let page = store.schedules(shard, cursor).await;
+            let page = page.map_err(ApiError::of_read)?;
+            found.extend(page.schedules);
+            cursor = page.cursor;
+            if cursor == 0 || found.len() as u64 > 2 * SCHEDULES_MAX {
+                break;
+            }
+        }
+    }
+    found.sort_by(|a, b| {
+        let newest_first = b.schedule.created_ms.cmp(&a.schedule.created_ms);
+        a.id.cmp(&b.id).then(newest_first)
+    });
+    found.dedup_by(|later, first| later.id == first.id);
+    found.sort_by_key(|stored| stored.schedule.created_ms);
+    let mut left = LIST_BYTES_MAX;
+    let mut shown = Vec::with_capacity(found.len());
+    for stored in &found {
+        shown.push(Value::Object(show(&api, stored, &mut left).await?));
+    }
+    // Written as JSON while the place is still held.
+    Ok(Json(shown).into_response())
+}
+
+/// The schedule with its message, whose body is left out when it is larger than what is `left`.
+async fn show(api: &Api, stored: &StoredSchedule, left: &mut u64) -> Result<Object, ApiError> {
+    let store = &api.state.store;
+    let (shard, key) = (stored.shard, &stored.schedule.body_key);
+    let head = store.schedule_header(shard, key).await;
+    let head = head.map_err(ApiError::of_read)?;
+    let mut body = Bytes::new();
+    if let Some((_, bytes)) = &head
+        && bytes <= left
+    {
+        *left -= bytes;
+        let envelope = store.schedule_envelope(shard, key).await;
+        let envelope = envelope.map_err(ApiError::of_read)?;
+        if let Some(envelope) = envelope.and_then(|envelope| Envelope::decode(&envelope).ok()) {
+            body = envelope.body;
+        }
+    }
+    let states = store.message_states(&stored.fired).await;
+    Ok(schedule_view::view(&Shown {
+        stored,
+        header: head.as_ref().map(|(header, _)| header),
+        body: &body,
+        states: &states.map_err(ApiError::of_read)?,
+    }))
+}
+
+/// Every place where the schedule is, the newest first.
+async fn find_all(api: &Api, id: &str) -> Result<Vec<StoredSchedule>, ApiError> {
+    let found = api.state.store.find_schedule(id).await;
+    found.map_err(ApiError::of_read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_no_action() {
+        for (behind, expected) in [
+            ("scd_1/pause", Some(("scd_1", Action::Pause))),
+            ("a.b-c_D/resume", Some(("a.b-c_D", Action::Resume))),
+            ("pause", None),
+            ("scd_1", None),
+            ("https:/pause", None),
+            ("https://h/pause", None),
+            ("scd_1/pause/", None),
+            ("", None),
+        ] {
+            assert_eq!(action_in(behind), expected, "{behind}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Schedules that are due, on both hosts, delivered by real workers.
+
+use std::time::Duration;
+
+use hookstash_shared::cron::Cron;
+use hookstash_shared::message::{
+    Limits, MessageId, NewMessageBuilder, Shard, State, place_schedule, random_name,
+};
+use hookstash_shared::random::SystemRandom;
+use hookstash_shared::store::host::Step;
+use hookstash_shared::store::{
+    LaneChange, PutSchedule, Redriven, Schedule, SchedulePut, StoredSchedule,
+};
+use tokio::time::Instant;
+
+use crate::support::receiver::{Answer, Receiver};
+use crate::support::stage::{SOON, Stage, message};
+
+/// Fires once a year, so that only what a test makes due is due.
+const YEARLY: &str = "0 0 1 1 *";
+
+async fn put(stage: &Stage, id: &str, message: NewMessageBuilder) -> Shard {
+    let now_ms = stage.store.host_time(Shard::default()).await.unwrap();
+    let message = message
+        .schedule(id)
+        .build(now_ms, &Limits::default())
+        .unwrap();
+    let shard = place_schedule(
+        id,
+        message.header().lane.as_ref(),
+        None,
+        stage.store.shards(),
+    );
+    let cron = Cron::parse(YEARLY).unwrap();
+    let put = PutSchedule {
+        id: id.to_owned(),
+        due_ms: cron.next_after(now_ms).unwrap(),
+        schedule: Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom)),
+        envelope: message.into_envelope().encode().unwrap(),
+        most: 10,
+        dedup_scope: None,
+    };
+    let answer = stage.store.put_schedule(shard, &put).await;
+    assert_eq!(answer, Ok(SchedulePut::Accepted));
+    shard
+}
+
+async fn command(stage: &Stage, words: &[&str]) {
+    let words = words.iter().map(|word| word.to_string().into()).collect();
+    stage
+        .host
+        .run(vec![Step::Command(words)])
+        .await
+        .remove(0)
+        .unwrap();
+}
+
+/// Lets the schedule be due since a second ago.
+async fn make_due(stage: &Stage, shard: Shard, id: &str) {
+    let now_ms = stage.store.host_time(shard).await.unwrap();
+    let key = format!("hs:{{{shard}}}:sc");
+    command(stage, &["ZADD", &key, &(now_ms - 1_000).to_string(), id]).await;
+}
+
+async fn found(stage: &Stage, id: &str) -> StoredSchedule {
+    stage.store.find_schedule(id).await.unwrap().remove(0)
+}
+
+/// Waits until it has fired again after `before`; what it is then.
+async fn wait_until_fired(stage: &Stage, id: &str, before: &[MessageId]) -> StoredSchedule {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let stored = found(stage, id).await;
+        let is_new = stored.fired != before || stored.fault.is_some();
+        if is_new && !(stored.fired.is_empty() && stored.fault.is_none()) {
+            return stored;
+        }
+        assert!(Instant::now() < deadline, "{}: {stored:?}", stage.name());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_due_is_delivered_once_with_the_name_of_its_schedule() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _workers = [stage.work(), stage.work(), stage.work()];
+        let shard = put(
+            &stage,
+            "yearly",
+            message(&receiver.url("/due")).body("hello"),
+        )
+        .await;
+        let mut before = Vec::new();
+        for round in 1..=3 {
+            make_due(&stage, shard, "yearly").await;
+            let stored = wait_until_fired(&stage, "yearly", &before).await;
+            let now_ms = stage.store.host_time(shard).await.unwrap();
+            assert_eq!(stored.fired.len(), 1);
+            assert!(stored.due_ms.unwrap() > now_ms, "due again next year");
+            assert!(stored.fired_ms.unwrap() <= now_ms);
+            stage
+                .wait_for_state(&stored.fired[0], State::Delivered)
+                .await;
+            let states = stage.store.message_states(&stored.fired).await.unwrap();
+            assert_eq!(states, [Some(State::Delivered)]);
+            let requests = receiver.wait_for(round, SOON).await;
+            let last = requests.last().unwrap();
+            assert_eq!(last.header("Upstash-Schedule-Id"), Some("yearly"));
+            assert_eq!(
+                last.header("Upstash-Message-Id"),
+                Some(stored.fired[0].as_str())
+            );
+            assert_eq!((last.path.as_str(), last.text()), ("/due", "hello"));
+            before = stored.fired;
+        }
+        receiver
+            .expect_no_more_than(3, Duration::from_secs(2))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn messages_outlive_their_schedule_with_their_body_and_can_be_redriven() {
+    for stage in Stage::both() {
+        let receiver = Receiver::answering(vec![Answer::status(500), Answer::ok()]);
+        let _worker = stage.work();
+        let url = receiver.url("/");
+        let shard = put(&stage, "s", message(&url).body("kept").retries(0)).await;
+        make_due(&stage, shard, "s").await;
+        let stored = wait_until_fired(&stage, "s", &[]).await;
+        let id = stored.fired[0];
+        stage.wait_for_death(&id).await;
+        assert_eq!(
+            stage.store.remove_schedule(shard, "s", None).await,
+            Ok(true)
+        );
+        let dead = stage.store.message(&id).await.unwrap().unwrap();
+        assert!(dead.shared_body.is_some(), "its body is still there");
+        let new = MessageId::new(shard, 1, &SystemRandom);
+        let (envelope, event) = (dead.envelope.clone(), bytes::Bytes::new());
+        let redriven = stage.store.redrive(&id, &new, envelope, event).await;
+        assert_eq!(redriven, Ok(Redriven::Accepted));
+        let requests = receiver.wait_for(2, SOON).await;
+        assert_eq!(requests[1].text(), "kept");
+        assert_eq!(requests[1].header("Upstash-Schedule-Id"), Some("s"));
+        stage.wait_for_state(&new, State::Delivered).await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_keeps_its_settings_and_a_delay_counts_from_the_firing() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let queued = message(&receiver.url("/q")).queue("q").unwrap();
+        let lane = hookstash_shared::message::Lane::queue("q").unwrap();
+        let shard = put(&stage, "s", queued).await;
+        let change = LaneChange {
+            cap: Some(7),
+            paused: Some(true),
+            ..LaneChange::default()
+        };
+        stage.store.set_lane(shard, &lane, change).await.unwrap();
+        make_due(&stage, shard, "s").await;
+        let stored = wait_until_fired(&stage, "s", &[]).await;
+        stage.wait_for_state(&stored.fired[0], State::Ready).await;
+        receiver
+            .expect_no_more_than(0, Duration::from_millis(300))
+            .await;
+        let resumed = LaneChange {
+            paused: Some(false),
+            ..LaneChange::default()
+        };
+        stage.store.set_lane(shard, &lane, resumed).await.unwrap();
+        receiver.wait_for(1, SOON).await;
+        let key = format!("hs:{{{shard}}}:cfg");
+        let words = ["HGET", &key, "q:q"].map(|word| word.to_owned().into());
+        let cap = stage
+            .host
+            .run(vec![Step::Command(words.into())])
+            .await
+            .remove(0);
+        assert!(format!("{cap:?}").contains("7|0|0|0"), "{cap:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_whose_message_is_missing_says_so_and_holds_up_no_other() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let shard = put(&stage, "broken", message(&receiver.url("/broken"))).await;
+        put(&stage, "unreadable", message(&receiver.url("/unreadable"))).await;
+        put(&stage, "well", message(&receiver.url("/well"))).await;
+        let broken = found(&stage, "broken").await;
+        let body = format!("hs:{{{shard}}}:b:{}", broken.schedule.body_key);
+        command(&stage, &["DEL", &body]).await;
+        let definitions = format!("hs:{{{shard}}}:sd");
+        command(&stage, &["HSET", &definitions, "unreadable", "{}"]).await;
+        // A due time that nothing belongs to.
+        make_due(&stage, shard, "nobody").await;
+        for id in ["broken", "unreadable", "well"] {
+            make_due(&stage, shard, id).await;
+        }
+        let _worker = stage.work();
+        let requests = receiver.wait_for(1, SOON).await;
+        assert_eq!(requests[0].path, "/well");
+        let broken = wait_until_fired(&stage, "broken", &[]).await;
+        let fault = broken.fault.unwrap();
+        assert!(fault.contains("create the schedule again"), "{fault}");
+        assert!(broken.fired.is_empty() && broken.fired_ms.is_none());
+        let now_ms = stage.store.host_time(shard).await.unwrap();
+        assert!(broken.due_ms.unwrap() > now_ms);
+        let due = stage.store.first_due(shard, 10).await.unwrap();
+        let left: Vec<&str> = due.first.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        receiver
+            .expect_no_more_than(1, Duration::from_millis(300))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_paused_schedule_is_not_due() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let shard = put(&stage, "s", message(&receiver.url("/"))).await;
+        make_due(&stage, shard, "s").await;
+        assert_eq!(stage.store.pause_schedule(shard, "s").await, Ok(true));
+        let worker = stage.work();
+        stage.wait_for_first_exchange(&worker).await;
+        receiver
+            .expect_no_more_than(0, Duration::from_secs(1))
+            .await;
+        let paused = found(&stage, "s").await;
+        assert!(paused.is_paused && paused.due_ms.is_none() && paused.fired.is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! The scheduler: fires the schedules of one shard when they are due.
+//!
+//! Each worker has one for each shard, and none leads: all look at what is due first, and of those
+//! that fire the same due time one wins. The next due time is found from now on, so minutes that all
+//! workers missed fire once. Between two looks it sleeps until the next due time, at most 5 s, so
+//! that it sees new schedules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use hookstash_shared::message::{MessageId, Shard};
+use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::{DuePage, Schedule, Tick, Ticked};
+
+use crate::patience::Patience;
+use crate::phase::Phase;
+use crate::worker::Worker;
+
+/// Longest time between two looks.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Pause after a look at which something was due and nothing could be fired.
+const STALL_PAUSE: Duration = Duration::from_millis(200);
+/// Schedules that are fired together.
+const PAGE: u32 = 32;
+const GONE: &str = "the stored message is missing or cannot be read: create the schedule again";
+
+/// The scheduler of one shard.
+struct Scheduler {
+    worker: Arc<Worker>,
+    shard: Shard,
+    /// Firings without an answer, by schedule. They are sent again as they are.
+    unanswered: BTreeMap<String, Tick>,
+}
+
+/// Fires the schedules of `shard` until the worker drains. What is due then is left to others.
+pub(crate) async fn schedule(worker: Arc<Worker>, shard: Shard) {
+    let mut patience = worker.patience();
+    let mut scheduler = Scheduler {
+        worker: Arc::clone(&worker),
+        shard,
+        unanswered: BTreeMap::new(),
+    };
+    tokio::select! {
+        biased;
+        () = worker.phases.reached(Phase::Draining) => {}
+        () = scheduler.run(&mut patience) => {}
+    }
+}
+
+impl Scheduler {
+    async fn run(&mut self, patience: &mut Patience) {
+        loop {
+            let pause = match self.look().await {
+                Ok(pause) => {
+                    patience.reset();
+                    pause
+                }
+                Err(error) => {
+                    tracing::warn!(shard = %self.shard, %error, "schedules cannot be fired");
+                    patience.next_pause()
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Fires what is due; how long until the next look.
+    async fn look(&mut self) -> Result<Duration, HostError> {
+        let desk = self.worker.desk(self.shard);
+        if !desk.is_some_and(|desk| desk.is_in_touch.load(Ordering::Relaxed)) {
+            // The claimer finds out whether the store serves, and whether it has as many shards as
+            // this process was told.
+            return Ok(STALL_PAUSE);
+        }
+        let page = self.worker.store.first_due(self.shard, PAGE).await?;
+        let due: Vec<(&str, u64)> = page
+            .first
+            .iter()
+            .filter(|(_, due_ms)| *due_ms <= page.now_ms)
+            .map(|(id, due_ms)| (id.as_str(), *due_ms))
+            .collect();
+        self.unanswered
+            .retain(|id, tick| due.contains(&(id.as_str(), tick.expected_ms)));
+        if due.is_empty() {
+            return Ok(until_first(&page));
+        }
+        let ticks = self.plan(&due, page.now_ms).await?;
+        let answers = join_all(ticks.iter().map(|tick| self.fire(tick))).await;
+        let mut fired = 0;
+        let mut failure = None;
+        for (tick, answer) in ticks.into_iter().zip(answers) {
+            self.unanswered.remove(&tick.id);
+            match answer {
+                Ok(answer) => fired += usize::from(answer == Ticked::Fired),
+                Err(error) => {
+                    self.unanswered.insert(tick.id.clone(), tick);
+                    failure = Some(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            // There may be more, and the first due time is another one now.
+            None if fired > 0 => Ok(Duration::ZERO),
+            None => Ok(STALL_PAUSE),
+        }
+    }
+
+    /// The firings of what is due, in its order.
+    async fn plan(&self, due: &[(&str, u64)], now_ms: u64) -> Result<Vec<Tick>, HostError> {
+        let ids: Vec<&str> = due.iter().map(|(id, _)| *id).collect();
+        let definitions = self.worker.store.definitions(self.shard, &ids).await?;
+        let plans = due
+            .iter()
+            .zip(definitions)
+            .map(|((id, due_ms), definition)| async move {
+                match definition {
+                    Some(schedule) => Ok(Some(self.tick(id, &schedule, *due_ms, now_ms).await?)),
+                    None => self.put_aside(id).await.map(|()| None),
+                }
+            });
+        Ok(try_join_all(plans).await?.into_iter().flatten().collect())
+    }
+
+    /// One firing, with ids drawn now, or as it was sent before.
+    async fn tick(
+        &self,
+        id: &str,
+        schedule: &Schedule,
+        due_ms: u64,
+        now_ms: u64,
+    ) -> Result<Tick, HostError> {
+        let next_ms = schedule.cron.next_after(now_ms);
+        if let Some(sent) = self.unanswered.get(id)
+            && sent.body_key == schedule.body_key
+        {
+            return Ok(Tick {
+                next_ms,
+                ..sent.clone()
+            });
+        }
+        let store = &self.worker.store;
+        let found = store
+            .schedule_header(self.shard, &schedule.body_key)
+            .await?;
+        let nothing = || Tick::without_message(id, schedule, due_ms, next_ms, GONE);
+        let Some((header, bytes)) = found else {
+            return Ok(nothing());
+        };
+        let mut tick = Tick::new(id, schedule, (due_ms, next_ms), (&header, bytes));
+        let message = MessageId::new(self.shard, now_ms, &*self.worker.random);
+        Ok(match tick.add(message, now_ms, &header, None) {
+            Ok(()) => tick,
+            Err(_) => nothing(),
+        })
+    }
+
+    async fn fire(&self, tick: &Tick) -> Result<Ticked, HostError> {
+        let store = &self.worker.store;
+        let mut answer = store.tick_schedule(self.shard, tick).await?;
+        if answer == Ticked::Gone {
+            let nothing = Tick {
+                fault: GONE.to_owned(),
+                members: Vec::new(),
+                ..tick.clone()
+            };
+            answer = store.tick_schedule(self.shard, &nothing).await?;
+        }
+        if answer == Ticked::Fired {
+            let (id, count, fault) = (&tick.id, tick.members.len(), &tick.fault);
+            tracing::debug!(schedule = %id, count, fault, "a schedule fired");
+        }
+        Ok(answer)
+    }
+
+    /// Takes a schedule that cannot be read out of those that are due: others wait behind it.
+    async fn put_aside(&self, id: &str) -> Result<(), HostError> {
+        let store = &self.worker.store;
+        if store.pause_schedule(self.shard, id).await? {
+            tracing::error!(
+                schedule = id,
+                "a stored schedule cannot be read: it is paused"
+            );
+        } else {
+            store.remove_schedule(self.shard, id, None).await?;
+        }
+        Ok(())
+    }
+}
+
+fn until_first(page: &DuePage) -> Duration {
+    let Some((_, due_ms)) = page.first.first() else {
+        return LOOK_MAX;
+    };
+    // One more, because the host counts whole milliseconds.
+    Duration::from_millis(due_ms.saturating_sub(page.now_ms) + 1).min(LOOK_MAX)
+}
