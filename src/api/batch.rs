@@ -28,6 +28,8 @@ use super::{ApiState, Shared, destination};
 const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most items of one request.
 const ITEMS_MAX: usize = 10_000;
+/// Most messages that they make, an item for a URL group one for each endpoint.
+const MESSAGES_MAX: usize = 10_000;
 const TOO_MANY: &str = "more than 10000 items";
 const EXPECTED: &str =
     "expected destination as text, headers as texts by name, body and queue as text or null";
@@ -55,13 +57,13 @@ pub(super) async fn batch(
     let (parts, body) = request.into_parts();
     let max = BATCH_BYTES_MAX.max(api.state.limits.body_bytes_max.saturating_mul(2));
     let held = api.bodies.read(&parts.headers, body, max).await?;
-    let items = read(&api.state, &held.bytes, accept::caller_ip(&parts))?;
+    let items = read(&api.state, &held.bytes, accept::caller_ip(&parts)).await?;
     let outcomes = send(&api.state, items).await;
     Ok(answer(&outcomes))
 }
 
 /// Reads the items and checks each.
-fn read(
+async fn read(
     state: &ApiState,
     body: &[u8],
     caller_ip: Option<IpAddr>,
@@ -76,18 +78,23 @@ fn read(
         };
         ApiError::invalid("batch", why)
     })?;
-    let mut read = Vec::with_capacity(items.0.len());
+    let (mut read, mut messages) = (Vec::with_capacity(items.0.len()), 0);
     for item in items.0 {
-        let item = prepare(state, item, caller_ip);
+        let item = prepare(state, item, caller_ip).await;
         if let Err(refusal @ ApiError::NotBuilt(_)) = item {
             return Err(refusal);
+        }
+        messages += item.as_ref().map_or(0, Ready::count);
+        if messages > MESSAGES_MAX {
+            let why = format!("its URL groups make it more than {MESSAGES_MAX} messages");
+            return Err(ApiError::invalid("batch", why));
         }
         read.push(item);
     }
     Ok(read)
 }
 
-fn prepare(
+async fn prepare(
     state: &ApiState,
     item: &RawValue,
     caller_ip: Option<IpAddr>,
@@ -102,8 +109,8 @@ fn prepare(
         queue: item.queue.as_deref(),
         caller_ip,
     };
-    let draft = accept::draft(state, &target.text, &asked)?;
-    draft.with_body(state, Bytes::from(item.body.unwrap_or_default()))
+    let draft = accept::draft(state, &target.text, &asked).await?;
+    Ok(draft.with_body(Bytes::from(item.body.unwrap_or_default())))
 }
 
 /// The headers of an item as those of a request.

@@ -22,6 +22,7 @@ mod events;
 mod flow_control;
 mod flow_control_change;
 mod flow_control_header;
+mod group_headers;
 mod health;
 mod keys;
 mod message_view;
@@ -40,6 +41,7 @@ mod schedules;
 mod selection;
 mod serve;
 mod trace;
+mod url_groups;
 mod walk_place;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them.
-const RESOURCES: [&str; 6] = ["llm", "notify", "topics", "wait", "waiters", "workflows"];
+const RESOURCES: [&str; 5] = ["llm", "notify", "wait", "waiters", "workflows"];
 
 /// The routes of all of them.
 pub(super) fn routes() -> Router<Shared> {

@@ -20,7 +20,7 @@ pub(super) async fn publish(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let draft = match destination::of_publish(target_of(&parts)) {
-        Ok(target) => draft(&api, &parts, &target, None),
+        Ok(target) => draft(&api, &parts, &target, None).await,
         Err(refusal) => Err(refusal),
     };
     store(&api, &parts, body, draft).await
@@ -33,7 +33,7 @@ pub(super) async fn enqueue(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let draft = match destination::of_enqueue(target_of(&parts)) {
-        Ok((queue, target)) => draft(&api, &parts, &target, Some(queue)),
+        Ok((queue, target)) => draft(&api, &parts, &target, Some(queue)).await,
         Err(refusal) => Err(refusal),
     };
     store(&api, &parts, body, draft).await
@@ -44,7 +44,7 @@ fn target_of(parts: &Parts) -> &str {
     target.map_or("", |target| target.as_str())
 }
 
-fn draft(
+async fn draft(
     api: &Api,
     parts: &Parts,
     target: &Target,
@@ -56,7 +56,7 @@ fn draft(
         queue,
         caller_ip: accept::caller_ip(parts),
     };
-    accept::draft(&api.state, &target.text, &asked)
+    accept::draft(&api.state, &target.text, &asked).await
 }
 
 /// Everything but the body was checked before the body is read.
@@ -75,7 +75,7 @@ async fn store(
     };
     let max = api.state.limits.body_bytes_max;
     let held = api.bodies.read(&parts.headers, body, max).await?;
-    let ready = draft.with_body(&api.state, held.bytes.clone())?;
+    let ready = draft.with_body(held.bytes.clone());
     let mut answers = accept::send(&api.state, vec![ready]).await;
     let unanswered = || Err(ApiError::Internal("the message has no answer"));
     let accepted = answers.pop().unwrap_or_else(unanswered)?;

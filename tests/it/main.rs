@@ -22,6 +22,7 @@ mod api_enqueue;
 mod api_events;
 mod api_filters;
 mod api_flow_control;
+mod api_groups;
 mod api_headers;
 mod api_health;
 mod api_messages;
@@ -70,9 +71,11 @@ mod seam_kills;
 mod support;
 mod worker_delivery;
 mod worker_ending;
+mod worker_groups;
 mod worker_healing;
 mod worker_hosts;
 mod worker_load;
+mod worker_queues;
 
 #[expect(
     dead_code,

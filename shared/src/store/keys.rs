@@ -21,6 +21,7 @@
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
 //! | `hs:{i}:c:<operation>:<tool message>` `…:final` | string | open placeholder of a deferred completion, with its context; its result |
 //! | `hs:{i}:o:<operation>` | hash | `record`: what another process needs to go on with an operation, its hooks among it; expires 30 days after its end |
+//! | `hs:{i}:ug` | hash | URL group -> its endpoints and default headers, as JSON |
 //! | `hs:{i}:sc` | zset | schedule -> due ms; not while it is paused |
 //! | `hs:{i}:sd` | hash | schedule -> definition (JSON), never changed but by a new one, whose message is under a body key of its own |
 //! | `hs:{i}:sf` | hash | schedule -> packed state: body key, paused, its last firing |

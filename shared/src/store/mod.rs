@@ -27,6 +27,7 @@ mod recover;
 mod scan;
 mod schedules;
 mod tick;
+mod url_groups;
 
 pub mod embedded;
 pub mod faulty;
@@ -63,6 +64,7 @@ pub use schedules::{
     PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
 };
 pub use tick::{DuePage, Tick, TickMember, Ticked};
+pub use url_groups::{StoredUrlGroup, UrlEndpoint, UrlGroup, UrlGroupChange, UrlGroupPage};
 
 use args::Args;
 use host::{Host, HostError, Reply, Step};
