@@ -26,6 +26,7 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod redrive_options;
 mod selection;
 mod serve;
 mod trace;

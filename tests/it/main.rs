@@ -56,6 +56,7 @@ mod promises_replicas;
 mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
+mod redrive_options;
 mod seam_arbitration;
 mod seam_kills;
 mod support;
