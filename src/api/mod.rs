@@ -34,6 +34,7 @@ mod publish;
 mod publish_headers;
 mod query;
 mod queues;
+mod redrive_options;
 mod routes;
 mod schedule_put;
 mod schedule_view;

@@ -63,6 +63,7 @@ mod promises_replicas;
 mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
+mod redrive_options;
 mod schedules_api;
 mod schedules_program;
 mod schedules_worker;

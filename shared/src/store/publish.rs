@@ -273,7 +273,7 @@ impl Store {
 }
 
 /// A time in milliseconds since the epoch and a delay in milliseconds; 0 = none.
-fn due(when: When) -> (u64, u64) {
+pub(super) fn due(when: When) -> (u64, u64) {
     match when {
         When::Now => (0, 0),
         When::At(ms) => (ms, 0),
