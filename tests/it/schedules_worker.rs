@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
-    Limits, MessageId, NewMessageBuilder, Shard, State, place_schedule, random_name,
+    Envelope, Limits, MessageId, NewMessageBuilder, Shard, State, When, place_schedule, random_name,
 };
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::store::host::Step;
@@ -32,10 +32,15 @@ async fn put(stage: &Stage, id: &str, message: NewMessageBuilder) -> Shard {
         stage.store.shards(),
     );
     let cron = Cron::parse(YEARLY).unwrap();
+    let due_ms = cron.next_after(now_ms).unwrap();
+    let mut schedule = Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom));
+    if let When::After(delay) = message.when() {
+        schedule.delay_ms = delay.as_millis().try_into().unwrap();
+    }
     let put = PutSchedule {
         id: id.to_owned(),
-        due_ms: cron.next_after(now_ms).unwrap(),
-        schedule: Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom)),
+        due_ms,
+        schedule,
         envelope: message.into_envelope().encode().unwrap(),
         most: 10,
         dedup_scope: None,
@@ -149,7 +154,7 @@ async fn messages_outlive_their_schedule_with_their_body_and_can_be_redriven() {
 }
 
 #[tokio::test]
-async fn a_queue_keeps_its_settings_and_a_delay_counts_from_the_firing() {
+async fn a_message_of_a_schedule_waits_in_its_queue_and_leaves_its_settings_alone() {
     for stage in Stage::both() {
         let receiver = Receiver::always(Answer::ok());
         let _worker = stage.work();
@@ -217,6 +222,31 @@ async fn a_schedule_whose_message_is_missing_says_so_and_holds_up_no_other() {
         receiver
             .expect_no_more_than(1, Duration::from_millis(300))
             .await;
+    }
+}
+
+#[tokio::test]
+async fn a_delay_counts_from_the_firing() {
+    const HOUR_MS: u64 = 3_600_000;
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let later = message(&receiver.url("/")).when(When::After(Duration::from_hours(1)));
+        let shard = put(&stage, "s", later).await;
+        make_due(&stage, shard, "s").await;
+        let stored = wait_until_fired(&stage, "s", &[]).await;
+        let waiting = stage
+            .store
+            .message(&stored.fired[0])
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(waiting.record.state, State::Delayed);
+        assert_eq!(waiting.due_ms.unwrap(), stored.fired_ms.unwrap() + HOUR_MS);
+        let envelope = Envelope::decode(&waiting.envelope).unwrap();
+        let shown_ms = envelope.header.not_before_ms.unwrap();
+        let apart_ms = shown_ms.abs_diff(waiting.due_ms.unwrap());
+        assert!(apart_ms < 60_000, "shown {apart_ms} ms apart");
     }
 }
 
