@@ -48,8 +48,9 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response
         let Some(letter) = whole(&api, letter).await.map_err(ApiError::of_read)? else {
             continue;
         };
-        bytes += letter.envelope.len() + letter.response.len();
-        shown.push(Value::Object(show(&api, &letter).await?));
+        let (object, body_bytes) = show(&api, &letter).await?;
+        bytes += body_bytes.max(letter.envelope.len()) + letter.response.len();
+        shown.push(Value::Object(object));
         if bytes >= PAGE_BYTES_MAX {
             next = Some(at);
         }
@@ -68,7 +69,7 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response
 /// One dead letter.
 pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
     let letter = find(&api, id_in(&uri)).await?;
-    Ok(Json(show(&api, &letter).await?))
+    Ok(Json(show(&api, &letter).await?.0))
 }
 
 /// Deletes one for good.
@@ -139,23 +140,26 @@ async fn whole(api: &Api, letter: DeadLetter) -> Result<Option<DeadLetter>, Host
     }
 }
 
-/// The message with what became of it.
-async fn show(api: &Api, letter: &DeadLetter) -> Result<Object, ApiError> {
+/// The message with what became of it, and the size of its body in bytes.
+async fn show(api: &Api, letter: &DeadLetter) -> Result<(Object, usize), ApiError> {
     let response = LastResponse::decode(&letter.response).ok();
-    let mut object = match Envelope::decode(&letter.envelope) {
+    let (mut object, body_bytes) = match Envelope::decode(&letter.envelope) {
         Ok(envelope) => {
             let is_shared = letter
                 .record
                 .as_ref()
                 .is_some_and(|record| record.body_key.is_some());
-            let body = if is_shared {
+            let named = if is_shared {
                 shared_body(api, &letter.id).await?
             } else {
                 None
             };
-            view(&letter.id, &envelope.header, &body.unwrap_or(envelope.body))
+            // A callback whose own part cannot be read is shown without a body.
+            let body = envelope.payload(&named.unwrap_or_default());
+            let body = body.unwrap_or_default();
+            (view(&letter.id, &envelope.header, &body), body.len())
         }
-        Err(_) => unreadable(&letter.id),
+        Err(_) => (unreadable(&letter.id), 0),
     };
     put(&mut object, "dlqId", Some(letter.id));
     put(&mut object, "diedAt", Some(letter.died_ms));
@@ -179,7 +183,7 @@ async fn show(api: &Api, letter: &DeadLetter) -> Result<Object, ApiError> {
         );
         put(&mut object, "errorClass", response.class());
     }
-    Ok(object)
+    Ok((object, body_bytes))
 }
 
 async fn shared_body(api: &Api, id: &MessageId) -> Result<Option<bytes::Bytes>, ApiError> {

@@ -259,6 +259,12 @@ fn show(stored: &StoredEvent, event: &LoggedEvent, facts: &Facts<'_>) -> Object 
     for key in ["retryDelayExpr", "retryDelayExpression"] {
         put(&mut object, key, event.retry_delay.as_ref());
     }
+    put(&mut object, "callback", event.callback.as_ref());
+    put(
+        &mut object,
+        "failureCallback",
+        event.failure_callback.as_ref(),
+    );
     put(&mut object, "callerIP", event.caller_ip);
     put(&mut object, "label", event.labels.first());
     put(

@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hookstash_shared::headers::{HeaderSource, Headers};
+use hookstash_shared::headers::Headers;
+use hookstash_shared::headers::canonical::value_text;
 use hookstash_shared::message::{
-    EnvelopeHeader, FlowLimits, GroupEndpoint, MessageId, RedactField, RetryDelay,
+    CallbackKind, EnvelopeHeader, FlowLimits, GroupEndpoint, MessageId, RedactField, RetryDelay,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-
-use super::canonical::canonical;
 
 /// A JSON object in the making.
 pub(super) type Object = Map<String, Value>;
@@ -54,9 +53,23 @@ pub(super) fn view(id: &MessageId, header: &EnvelopeHeader, body: &[u8]) -> Obje
     put(&mut object, "queueName", header.queue());
     put(&mut object, "scheduleId", header.schedule.as_ref());
     put_endpoint(&mut object, header.endpoint.as_ref());
+    put_callbacks(&mut object, header);
     put(&mut object, "flowControlKey", header.flow_key());
     put_flow(&mut object, header.flow);
     object
+}
+
+/// Sets the callbacks; what the message hides is hidden of their headers too.
+pub(super) fn put_callbacks(object: &mut Object, header: &EnvelopeHeader) {
+    for (kind, callback) in header.callbacks() {
+        let [url, headers] = match kind {
+            CallbackKind::Callback => ["callback", "callbackHeader"],
+            CallbackKind::Failure => ["failureCallback", "failureCallbackHeader"],
+        };
+        put(object, url, Some(callback.url.as_str()));
+        let redact = [&header.redact[..], &callback.redact].concat();
+        put_headers(object, headers, &callback.headers, &redact);
+    }
 }
 
 /// Sets the URL group and the endpoint's name.
@@ -94,29 +107,18 @@ pub(super) fn put_headers(
     headers: &Headers,
     redact: &[RedactField],
 ) {
-    let mut shown: Map<String, Value> = Map::new();
-    for (name, source) in headers.iter() {
-        let value = match source {
-            HeaderSource::Literal(value) => value.as_ref(),
-            HeaderSource::Template { text, .. } => text.as_bytes(),
-        };
+    let shown = headers.grouped(|name, value| {
         let is_redacted = redact.iter().any(|field| match field {
             RedactField::Headers => true,
             RedactField::Header(redacted) => redacted == name.as_str(),
             RedactField::Body => false,
         });
-        let value = if is_redacted {
+        if is_redacted {
             redacted(value)
         } else {
-            header_text(value)
-        };
-        let values = shown
-            .entry(canonical(name.as_str()))
-            .or_insert_with(|| json!([]));
-        if let Value::Array(values) = values {
-            values.push(value.into());
+            value_text(value)
         }
-    }
+    });
     put(object, key, Some(shown).filter(|shown| !shown.is_empty()));
 }
 
@@ -130,14 +132,6 @@ pub(super) fn put_body(object: &mut Object, keys: [&str; 2], body: &[u8], is_red
         _ if is_redacted => put(object, text_key, Some(redacted(body))),
         Ok(text) => put(object, text_key, Some(text)),
         Err(_) => put(object, base64_key, Some(BASE64.encode(body))),
-    }
-}
-
-/// Bytes that are not UTF-8 are shown as Latin-1, as HTTP reads them.
-fn header_text(value: &[u8]) -> String {
-    match std::str::from_utf8(value) {
-        Ok(text) => text.to_owned(),
-        Err(_) => value.iter().map(|byte| char::from(*byte)).collect(),
     }
 }
 
@@ -155,6 +149,7 @@ fn redacted(value: &[u8]) -> String {
 mod tests {
     use std::time::Duration;
 
+    use hookstash_shared::headers::HeaderSource;
     use hookstash_shared::message::{
         Destination, Limits, NewMessage, NewMessageBuilder, Shard, When,
     };

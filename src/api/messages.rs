@@ -36,23 +36,26 @@ pub(super) async fn cancel(State(api): State<Shared>, uri: Uri) -> Result<Json<V
     let store = &api.state.store;
     let stored = store.message(&parsed).await.map_err(ApiError::of_read)?;
     let stored = stored.ok_or_else(not_found)?;
-    let event = decode(&stored).map_or_else(
-        |_| LoggedEvent::default().encode(),
-        |(envelope, _)| LoggedEvent::of(&envelope.header).encode(),
+    let envelope = Envelope::decode(&stored.envelope);
+    let event = envelope.map_or_else(
+        |_| LoggedEvent::default(),
+        |envelope| LoggedEvent::of(&envelope.header),
     );
+    let event = event.encode();
     match store.cancel(&parsed, event).await? {
         Cancelled::Now | Cancelled::Requested => Ok(Json(json!({ "cancelled": 1 }))),
         Cancelled::None => Err(not_found()),
     }
 }
 
-/// The envelope and the body, which may be another message's.
+/// The envelope and the bytes that are delivered, which may be another message's.
 fn decode(stored: &StoredMessage) -> Result<(Envelope, Bytes), ApiError> {
     let unreadable = |_| ApiError::Internal("the stored message cannot be read");
     let envelope = Envelope::decode(&stored.envelope).map_err(unreadable)?;
-    let body = match &stored.shared_body {
+    let named = match &stored.shared_body {
         Some(shared) => Envelope::decode(shared).map_err(unreadable)?.body,
-        None => envelope.body.clone(),
+        None => Bytes::new(),
     };
+    let body = envelope.payload(&named).map_err(unreadable)?;
     Ok((envelope, body))
 }

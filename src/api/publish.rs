@@ -49,8 +49,10 @@ fn draft(state: &ApiState, parts: &Parts) -> Result<NewMessageBuilder, ApiError>
         .path_and_query()
         .map_or("", |target| target.as_str());
     let target = destination::cut(target)?;
-    let destination = destination::check(&target.text, &state.egress, &*state.environment)?;
-    let message = publish_headers::configure(destination, &parts.headers, &target.options)?;
+    let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+    let destination = check(&target.text)?;
+    let (headers, options) = (&parts.headers, &target.options);
+    let message = publish_headers::configure(destination, headers, options, &check)?;
     Ok(match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
         Some(ConnectInfo(peer)) => message.caller_ip(peer.ip().to_canonical()),
         None => message,

@@ -13,6 +13,7 @@ use hookstash_shared::{boolean, duration};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderName};
 
+use super::callback_headers::{self, Check};
 use super::canonical::canonical;
 use super::error::ApiError;
 use super::flow_control_header as flow_control;
@@ -28,23 +29,20 @@ pub(super) const CRON: &str = "upstash-cron";
 pub(super) const SCHEDULE_ID: &str = "upstash-schedule-id";
 const TELEMETRY_PREFIX: &str = "upstash-telemetry-";
 /// Options of the protocol that must not be accepted and dropped, each with all that begins so.
-const NOT_BUILT: [&str; 4] = [
-    "upstash-callback",
-    "upstash-failure-callback",
-    "upstash-workflow-",
-    "upstash-feature-set",
-];
+const NOT_BUILT: [&str; 2] = ["upstash-workflow-", "upstash-feature-set"];
 /// Headers of the call to us, not of the message.
 const NOT_FORWARDED: [HeaderName; 4] = [ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, EXPECT];
 
 /// The values of one option, in order. Options are keyed by their name in lower case.
 pub(super) type Options = BTreeMap<String, Vec<Vec<u8>>>;
 
-/// A message to `destination` as `headers` and the `options` of the query ask for it.
+/// A message to `destination` as `headers` and the `options` of the query ask for it. `check` is asked
+/// about other URLs that they name.
 pub(super) fn configure(
     destination: Destination,
     headers: &HeaderMap,
     options: &[(String, Vec<u8>)],
+    check: &Check<'_>,
 ) -> Result<NewMessageBuilder, ApiError> {
     check_names(options)?;
     let options = collect(headers, options);
@@ -64,6 +62,7 @@ pub(super) fn configure(
                 let why = "it belongs to POST /v2/schedules/{destination}";
                 return Err(ApiError::invalid(&canonical(name), why));
             }
+            of_callback if callback_headers::is_option(of_callback) => message,
             "upstash-queue-name" => message
                 .queue(text(name, values)?)
                 .map_err(|error| named(error.to_string()))?,
@@ -94,6 +93,7 @@ pub(super) fn configure(
         };
     }
     let message = message.when(not_before.or(delay).unwrap_or_default());
+    let message = callback_headers::apply(message, &options, check)?;
     flow_control::apply(message, &options)
 }
 
@@ -126,10 +126,13 @@ fn check_names(in_query: &[(String, Vec<u8>)]) -> Result<(), ApiError> {
 }
 
 fn is_not_built(name: &str) -> bool {
-    NOT_BUILT.iter().any(|known| {
-        let rest = name.strip_prefix(known);
-        rest.is_some_and(|rest| rest.is_empty() || known.ends_with('-') || rest.starts_with('-'))
-    })
+    NOT_BUILT.iter().any(|known| starts_option(name, known))
+}
+
+/// Whether `name` is the option `known` or one of those that begin with it.
+pub(super) fn starts_option(name: &str, known: &str) -> bool {
+    let rest = name.strip_prefix(known);
+    rest.is_some_and(|rest| rest.is_empty() || known.ends_with('-') || rest.starts_with('-'))
 }
 
 fn collect(headers: &HeaderMap, in_query: &[(String, Vec<u8>)]) -> Options {
@@ -231,7 +234,7 @@ where
         .map_err(|error: T::Err| named(error.to_string()))
 }
 
-fn read_duration(name: &str, values: &[Vec<u8>]) -> Result<Duration, ApiError> {
+pub(super) fn read_duration(name: &str, values: &[Vec<u8>]) -> Result<Duration, ApiError> {
     duration::parse(text(name, values)?).map_err(|error| ApiError::invalid(&canonical(name), error))
 }
 
@@ -253,7 +256,7 @@ fn read_number<T: FromStr>(name: &str, values: &[Vec<u8>]) -> Result<T, ApiError
         })
 }
 
-fn read_count(name: &str, values: &[Vec<u8>]) -> Result<u32, ApiError> {
+pub(super) fn read_count(name: &str, values: &[Vec<u8>]) -> Result<u32, ApiError> {
     read_number(name, values)
 }
 
@@ -262,7 +265,7 @@ fn read_unix_seconds(name: &str, values: &[Vec<u8>]) -> Result<u64, ApiError> {
     Ok(read_number::<u64>(name, values)?.saturating_mul(1_000))
 }
 
-fn read_expression(name: &str, values: &[Vec<u8>]) -> Result<RetryDelay, ApiError> {
+pub(super) fn read_expression(name: &str, values: &[Vec<u8>]) -> Result<RetryDelay, ApiError> {
     RetryDelay::parse(text(name, values)?)
         .map_err(|error| ApiError::invalid(&canonical(name), error))
 }
@@ -274,7 +277,7 @@ fn read_redact(name: &str, values: &[Vec<u8>]) -> Result<Vec<RedactField>, ApiEr
         .map_err(|error| named(error.to_string()))
 }
 
-fn list(text: &str) -> impl Iterator<Item = String> {
+pub(super) fn list(text: &str) -> impl Iterator<Item = String> {
     text.split(',').map(|item| item.trim().to_owned())
 }
 

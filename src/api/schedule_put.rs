@@ -96,8 +96,9 @@ fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError
         }
         None => random_name("scd_", &*state.random),
     };
-    let destination = destination::check(&target.text, &state.egress, &*state.environment)?;
-    let message = publish_headers::configure(destination, &headers, &options)?;
+    let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+    let destination = check(&target.text)?;
+    let message = publish_headers::configure(destination, &headers, &options, &check)?;
     let message = match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
         Some(ConnectInfo(peer)) => message.caller_ip(peer.ip().to_canonical()),
         None => message,

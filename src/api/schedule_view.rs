@@ -4,7 +4,7 @@ use hookstash_shared::message::{EnvelopeHeader, RedactField, RetryDelay, State};
 use hookstash_shared::store::StoredSchedule;
 use serde_json::{Map, Value};
 
-use super::message_view::{Object, put, put_body, put_flow, put_headers};
+use super::message_view::{Object, put, put_body, put_callbacks, put_flow, put_headers};
 
 /// What there is to show.
 pub(super) struct Shown<'a> {
@@ -63,6 +63,7 @@ fn put_message(object: &mut Object, header: &EnvelopeHeader, group: Option<&str>
     put(object, "label", header.labels.first());
     let labels = Some(&header.labels).filter(|labels| !labels.is_empty());
     put(object, "labels", labels);
+    put_callbacks(object, header);
     put(object, "flowControlKey", header.flow_key());
     put_flow(object, header.flow);
 }

@@ -78,10 +78,6 @@ async fn every_option_is_taken_or_refused_by_name() {
 async fn what_is_not_built_is_a_501_that_names_the_header() {
     let door = FrontDoor::embedded().await;
     for header in [
-        "Upstash-Callback",
-        "Upstash-Callback-Retries",
-        "Upstash-Failure-Callback",
-        "Upstash-Failure-Callback-Method",
         "Upstash-Workflow-Init",
         "Upstash-Workflow-Runid",
         "Upstash-Feature-Set",

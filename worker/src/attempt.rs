@@ -22,8 +22,10 @@ pub(crate) struct Attempt {
     pub(crate) class: Option<ErrorClass>,
     /// The failure in words; empty for a success.
     pub(crate) error: String,
-    /// What is kept with a dead letter.
-    last: Option<LastResponse>,
+    /// Whether the destination was called at all.
+    pub(crate) is_called: bool,
+    /// What it answered, for the dead letter and for callbacks.
+    pub(crate) answer: Option<Response>,
     /// How long the call took.
     pub(crate) took: Duration,
 }
@@ -45,54 +47,48 @@ impl Attempt {
         result: Result<Response, AttemptError>,
         judging: Judging,
     ) -> Self {
-        let result = match result {
-            Ok(response) => response,
+        let answer = match result {
+            Ok(answer) => answer,
             Err(AttemptError { class, message }) => {
-                return Self::failed(Some(header), Refused::new(class, message), judging);
+                let refused = Refused::new(class, message);
+                return Self {
+                    is_called: true,
+                    ..Self::failed(Some(header), refused, judging)
+                };
             }
         };
         let answered = AttemptResult::Answered {
-            status: result.status,
-            headers: &result.headers,
+            status: answer.status,
+            headers: &answer.headers,
         };
-        let outcome = judged(Some(header), answered, judging);
         let class = failure_class(answered);
-        let status = result.status.as_u16();
-        let error = class
-            .map(|_| format!("status {status}"))
-            .unwrap_or_default();
-        let last = class
-            .filter(|_| matches!(outcome, Outcome::Dead { .. }))
-            .map(|class| {
-                LastResponse::answer(status, &result.headers, &result.body, result.is_truncated)
-                    .with_error(class, &error)
-            });
+        let status = answer.status.as_u16();
+        let error = class.map(|_| format!("status {status}"));
         Self {
-            outcome,
+            outcome: judged(Some(header), answered, judging),
             status: Some(status),
             class,
-            error,
-            last,
+            error: error.unwrap_or_default(),
+            is_called: true,
+            answer: Some(answer),
             took: judging.took,
         }
     }
 
-    /// Judges an attempt without an answer. Without a header nothing says how often to retry, so
+    /// Judges an attempt without a call. Without a header nothing says how often to retry, so
     /// the message is dead.
     pub(crate) fn failed(
         header: Option<&EnvelopeHeader>,
         Refused { class, text: error }: Refused,
         judging: Judging,
     ) -> Self {
-        let outcome = judged(header, AttemptResult::Failed(class), judging);
-        let last = matches!(outcome, Outcome::Dead { .. })
-            .then(|| LastResponse::without_answer(class, &error));
         Self {
-            outcome,
+            outcome: judged(header, AttemptResult::Failed(class), judging),
             status: None,
             class: Some(class),
             error,
-            last,
+            is_called: false,
+            answer: None,
             took: judging.took,
         }
     }
@@ -102,12 +98,23 @@ impl Attempt {
         match self.outcome {
             Outcome::Delivered => store::Outcome::Delivered,
             Outcome::Retry { after } => store::Outcome::Retry { after },
-            Outcome::Dead { .. } => {
-                let encoded = self.last.as_ref().and_then(|last| last.encode().ok());
-                store::Outcome::Dead {
-                    response: encoded.unwrap_or_default(),
-                }
-            }
+            Outcome::Dead { class } => store::Outcome::Dead {
+                response: self.last_response(class).encode().unwrap_or_default(),
+            },
+        }
+    }
+
+    /// What is kept with a dead letter.
+    fn last_response(&self, class: ErrorClass) -> LastResponse {
+        match &self.answer {
+            Some(Response {
+                status,
+                headers,
+                body,
+                is_truncated,
+            }) => LastResponse::answer(status.as_u16(), headers, body, *is_truncated)
+                .with_error(class, &self.error),
+            None => LastResponse::without_answer(class, &self.error),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hookstash_shared::error_class::ErrorClass;
-use hookstash_shared::message::{Envelope, EnvelopeHeader};
+use hookstash_shared::message::{Envelope, EnvelopeError, EnvelopeHeader};
 use hookstash_shared::store::Lease;
 
 use crate::in_flight::Interruption;
@@ -42,7 +42,7 @@ pub(crate) struct Stored {
 pub(crate) struct Message {
     /// Where and how; `None` when it cannot be read.
     pub(crate) header: Option<EnvelopeHeader>,
-    /// Its own or shared body.
+    /// The exact bytes to send: its own or shared body, or what a callback tells.
     pub(crate) body: Result<Bytes, Refused>,
 }
 
@@ -72,10 +72,21 @@ impl Job {
 }
 
 impl Stored {
-    /// How many bytes it has.
+    /// How many bytes its delivery holds.
     pub(crate) fn bytes(&self) -> usize {
-        let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-        len(&self.envelope) + len(&self.shared)
+        let own = self.envelope.as_deref().unwrap_or_default();
+        let is_callback = Envelope::is_callback(own);
+        Envelope::bytes_held(own.len(), self.shared_bytes(), is_callback)
+    }
+
+    /// Size of the stored value whose body it shares; 0 when it shares none.
+    pub(crate) fn shared_bytes(&self) -> usize {
+        self.shared.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Size of its own stored value.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.envelope.as_ref().map_or(0, Bytes::len)
     }
 
     fn read(&self) -> Message {
@@ -88,10 +99,11 @@ impl Stored {
                 };
             }
         };
-        let body = match own.header.body_of {
+        let named = match own.header.body_of {
             Some(_) => decode(self.shared.as_ref(), "body").map(|shared| shared.body),
-            None => Ok(own.body),
+            None => Ok(Bytes::new()),
         };
+        let body = named.and_then(|named| own.payload(&named).map_err(unreadable));
         Message {
             header: Some(own.header),
             body,
@@ -100,9 +112,13 @@ impl Stored {
 }
 
 fn decode(stored: Option<&Bytes>, what: &str) -> Result<Envelope, Refused> {
-    let refused = |text: String| Refused::new(ErrorClass::BodyMissing, text);
-    let bytes = stored.ok_or_else(|| refused(format!("the stored {what} is missing")))?;
-    Envelope::decode(bytes).map_err(|error| refused(error.to_string()))
+    let missing = || format!("the stored {what} is missing");
+    let bytes = stored.ok_or_else(|| Refused::new(ErrorClass::BodyMissing, missing()))?;
+    Envelope::decode(bytes).map_err(unreadable)
+}
+
+fn unreadable(error: EnvelopeError) -> Refused {
+    Refused::new(ErrorClass::BodyMissing, error.to_string())
 }
 
 /// Counts a job in its delivery thread.

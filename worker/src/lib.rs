@@ -16,6 +16,7 @@
 mod attempt;
 mod backend;
 mod call;
+mod callbacks;
 mod claimer;
 mod crew;
 mod deliver;

@@ -34,7 +34,7 @@ pub struct WorkerSettings {
     pub body_budget_bytes: u64,
     /// Longest total deadline of an attempt, whatever its message says.
     pub timeout_max: Duration,
-    /// Most bytes of a response's body that are kept with a dead letter.
+    /// Most bytes of a response's body that are kept with a dead letter and told by callbacks.
     pub response_keep_bytes: usize,
     /// Proportion of the default backoff that is random, 0 to 1.
     pub jitter: f64,

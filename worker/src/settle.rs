@@ -81,12 +81,12 @@ impl Worker {
     fn settle(&self, job: &Job, ended: Ended) {
         let header = job.message().header.as_ref();
         let (id, token) = (job.lease.id, job.lease.token);
-        let (outcome, event) = match ended {
+        let (outcome, event, children) = match ended {
             Ended::NotStarted => return,
             Ended::Interrupted(Interrupt::Cancelled) => {
                 tracing::info!(%id, outcome = "cancelled", "attempt");
                 let event = header.map(LoggedEvent::of).unwrap_or_default();
-                (store::Outcome::Cancelled, event.encode())
+                (store::Outcome::Cancelled, event.encode(), Vec::new())
             }
             Ended::Interrupted(why) => {
                 tracing::info!(%id, ?why, "attempt dropped");
@@ -94,7 +94,8 @@ impl Worker {
             }
             Ended::Attempted(attempt) => {
                 report(self.observer.as_ref(), job, &attempt);
-                (attempt.store_outcome(), attempt.event(header))
+                let children = self.callbacks(job, &attempt);
+                (attempt.store_outcome(), attempt.event(header), children)
             }
         };
         let is_ours = self.in_flight.finish(&id, token);
@@ -105,7 +106,7 @@ impl Worker {
                 token,
                 outcome,
                 event,
-                children: Vec::new(),
+                children,
             });
         }
     }

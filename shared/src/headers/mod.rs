@@ -4,6 +4,7 @@
 //! Checked when the message is accepted, so that a message which could never be sent is refused
 //! while its publisher still listens.
 
+pub mod canonical;
 mod reserved;
 mod template;
 mod wire;
@@ -143,6 +144,28 @@ impl Headers {
     /// The headers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderSource)> {
         self.0.iter().map(|(name, source)| (name, source))
+    }
+
+    /// The headers by canonical name, each with the values that `show` makes of it, in order. A
+    /// template is shown as its text, never filled.
+    pub fn grouped(
+        &self,
+        show: impl Fn(&HeaderName, &[u8]) -> String,
+    ) -> serde_json::Map<String, serde_json::Value> {
+        let mut grouped: serde_json::Map<String, serde_json::Value> = serde_json::Map::new();
+        for (name, source) in self.iter() {
+            let value = match source {
+                HeaderSource::Literal(value) => value.as_ref(),
+                HeaderSource::Template { text, .. } => text.as_bytes(),
+            };
+            let values = grouped
+                .entry(canonical::canonical(name.as_str()))
+                .or_insert_with(|| serde_json::Value::Array(Vec::new()));
+            if let serde_json::Value::Array(values) = values {
+                values.push(show(name, value).into());
+            }
+        }
+        grouped
     }
 
     /// The first header of this name.

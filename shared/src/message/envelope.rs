@@ -9,9 +9,12 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::callback::{CallbackKind, CallbackSpec};
+use super::callback_report::{CallbackReport, composed_bytes};
 use super::dedup::DedupId;
 use super::destination::Destination;
 use super::framing::{self, Found, FrameError};
+use super::id::MessageId;
 use super::lane::{Lane, LaneKind};
 use super::policy::{Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay};
 use crate::headers::Headers;
@@ -28,13 +31,18 @@ pub struct EnvelopeError(#[from] FrameError);
 pub struct Envelope {
     /// Where and how to deliver.
     pub header: EnvelopeHeader,
-    /// What to deliver; empty when the header names another body.
+    /// What to deliver; empty when the header names another body. Of a callback, what it tells.
     pub body: Bytes,
 }
 
 /// Where and how to deliver a message. Absent fields are not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvelopeHeader {
+    /// The message that this one is a callback of; then the body is an encoded
+    /// [`CallbackReport`], and the body that it names is its source's. Stored first, so that
+    /// [`Envelope::is_callback`] sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_of: Option<MessageId>,
     /// The destination as published.
     pub url: Destination,
     /// The method; `POST` when absent.
@@ -80,6 +88,12 @@ pub struct EnvelopeHeader {
     /// The schedule that made the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// Who is told of every attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Box<CallbackSpec>>,
+    /// Who is told when the message is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_callback: Option<Box<CallbackSpec>>,
     /// Another key of the same shard that holds an envelope with the body; absent = the body
     /// follows the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +104,17 @@ impl EnvelopeHeader {
     /// The lane the message waits in.
     pub fn lane(&self) -> &Lane {
         self.lane.as_ref().unwrap_or_else(|| self.url.host_lane())
+    }
+
+    /// The callbacks that it asks for.
+    pub fn callbacks(&self) -> impl Iterator<Item = (CallbackKind, &CallbackSpec)> {
+        let of = |kind| move |callback| (kind, callback);
+        let callback = self.callback.as_deref();
+        let failure = self.failure_callback.as_deref();
+        let callback = callback.map(of(CallbackKind::Callback));
+        callback
+            .into_iter()
+            .chain(failure.map(of(CallbackKind::Failure)))
     }
 
     /// The name of the queue, when the message is in one.
@@ -123,11 +148,36 @@ pub enum Peek {
 impl Envelope {
     /// The bytes to store under `b:<id>`.
     pub fn encode(&self) -> Result<Bytes, EnvelopeError> {
-        let body: &[u8] = match self.header.body_of {
-            Some(_) => &[],
-            None => &self.body,
+        let body: &[u8] = match (&self.header.body_of, self.header.callback_of) {
+            (Some(_), None) => &[],
+            _ => &self.body,
         };
         Ok(framing::write(VERSION, &self.header, body)?)
+    }
+
+    /// The bytes to deliver. `named` is the body that the header names; empty when it names none.
+    pub fn payload(&self, named: &Bytes) -> Result<Bytes, EnvelopeError> {
+        if self.header.callback_of.is_some() {
+            return CallbackReport::decode(&self.body)?.compose(named);
+        }
+        Ok(match self.header.body_of {
+            Some(_) => named.clone(),
+            None => self.body.clone(),
+        })
+    }
+
+    /// Whether a stored value is a callback's, told by its first bytes alone.
+    pub fn is_callback(value: &[u8]) -> bool {
+        let header = value.get(framing::FRAME_PREFIX_BYTES..);
+        header.is_some_and(|header| header.starts_with(b"{\"callback_of\":"))
+    }
+
+    /// How many bytes must be held to deliver a stored message of `own` bytes that names a body
+    /// stored in `named` bytes: a callback is composed beside both.
+    pub fn bytes_held(own: usize, named: usize, is_callback: bool) -> usize {
+        let composed = is_callback.then(|| composed_bytes(own, named));
+        own.saturating_add(named)
+            .saturating_add(composed.unwrap_or_default())
     }
 
     /// Reads what [`Self::encode`] wrote. Anything else is an error, never a panic.
@@ -181,6 +231,9 @@ mod tests {
                 redact: vec![],
                 endpoint: None,
                 schedule: None,
+                callback: None,
+                failure_callback: None,
+                callback_of: None,
                 body_of: None,
             },
             body: Bytes::copy_from_slice(body),

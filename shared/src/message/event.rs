@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{EnvelopeHeader, FlowLimits, GroupEndpoint, Method};
+use super::{CallbackSpec, EnvelopeHeader, FlowLimits, GroupEndpoint, Method};
 use crate::error_class::ErrorClass;
 
 /// One entry of the event log, next to the message id, the kind of event and the host's time, which
@@ -47,6 +47,12 @@ pub struct LoggedEvent {
     /// Limits that came with the flow-control key.
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<FlowLimits>,
+    /// Who is told of every attempt: the URL.
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
+    /// Who is told when the message is dead: the URL.
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    pub failure_callback: Option<String>,
     /// Status of the attempt's response.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -64,6 +70,11 @@ pub struct LoggedEvent {
 impl LoggedEvent {
     /// The event of a message that just came in.
     pub fn of(header: &EnvelopeHeader) -> Self {
+        let url = |callback: &Option<Box<CallbackSpec>>| {
+            callback
+                .as_ref()
+                .map(|callback| callback.url.as_str().to_owned())
+        };
         Self {
             url: header.url.as_str().to_owned(),
             lane: header.lane.as_ref().map(|lane| lane.as_str().to_owned()),
@@ -78,6 +89,8 @@ impl LoggedEvent {
             endpoint: header.endpoint.clone(),
             schedule: header.schedule.clone(),
             flow: header.flow,
+            callback: url(&header.callback),
+            failure_callback: url(&header.failure_callback),
             ..Self::default()
         }
     }

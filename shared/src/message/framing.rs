@@ -8,8 +8,9 @@ use serde::de::DeserializeOwned;
 /// Bytes before the header: 4 of version, 8 of length.
 pub const FRAME_PREFIX_BYTES: usize = 12;
 const VERSION_BYTES: usize = 4;
-/// Largest header in bytes. All limits of a message together stay well below it.
-const HEADER_BYTES_MAX: usize = 1024 * 1024;
+/// Largest header in bytes. All limits of a message and of its two callbacks together stay well
+/// below it.
+const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Why a stored value could not be written or read.
 #[derive(Debug, thiserror::Error)]

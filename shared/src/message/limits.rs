@@ -17,6 +17,16 @@ pub struct Limits {
     pub delay_max: Duration,
 }
 
+impl Limits {
+    /// No limits, for what was accepted before.
+    pub(super) const BOUNDLESS: Self = Self {
+        body_bytes_max: usize::MAX,
+        timeout_default: Duration::MAX,
+        timeout_max: Duration::MAX,
+        delay_max: Duration::MAX,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

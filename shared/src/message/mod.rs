@@ -1,6 +1,8 @@
 //! The message: what a caller asks to be delivered, how it is named, where it waits, how it is
 //! stored and what may happen to it.
 
+mod callback;
+mod callback_report;
 mod dedup;
 mod destination;
 mod envelope;
@@ -16,6 +18,8 @@ mod policy;
 mod refusal;
 mod state;
 
+pub use callback::{CallbackKind, CallbackSpec};
+pub use callback_report::CallbackReport;
 pub use dedup::{DEDUP_ID_BYTES_MAX, DedupError, DedupId};
 pub use destination::{DESTINATION_BYTES_MAX, Destination, DestinationError};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeHeader, Peek};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::callback::CallbackSpec;
 use super::dedup::DedupId;
 use super::destination::Destination;
 use super::envelope::{Envelope, EnvelopeHeader};
@@ -52,6 +53,8 @@ impl NewMessage {
             redact: Vec::new(),
             endpoint: None,
             schedule: None,
+            callback: None,
+            failure_callback: None,
         }
     }
 
@@ -115,6 +118,8 @@ pub struct NewMessageBuilder {
     redact: Vec<RedactField>,
     endpoint: Option<GroupEndpoint>,
     schedule: Option<String>,
+    callback: Option<Box<CallbackSpec>>,
+    failure_callback: Option<Box<CallbackSpec>>,
 }
 
 impl NewMessageBuilder {
@@ -254,6 +259,20 @@ impl NewMessageBuilder {
         self
     }
 
+    /// Who is told of every attempt.
+    #[must_use]
+    pub fn callback(mut self, callback: CallbackSpec) -> Self {
+        self.callback = Some(Box::new(callback));
+        self
+    }
+
+    /// Who is told when it fails for good.
+    #[must_use]
+    pub fn failure_callback(mut self, callback: CallbackSpec) -> Self {
+        self.failure_callback = Some(Box::new(callback));
+        self
+    }
+
     /// Checks the whole against `limits` at the time `now_ms` (milliseconds since the epoch).
     pub fn build(self, now_ms: u64, limits: &Limits) -> Result<NewMessage, NewMessageError> {
         self.check(limits)?;
@@ -288,8 +307,15 @@ impl NewMessageBuilder {
             redact: self.redact,
             endpoint: self.endpoint,
             schedule: self.schedule,
+            callback: self.callback,
+            failure_callback: self.failure_callback,
+            callback_of: None,
             body_of: None,
         };
+        for (kind, callback) in header.callbacks() {
+            let checked = callback.check(&header, now_ms, limits);
+            checked.map_err(|refusal| NewMessageError::Callback(kind, Box::new(refusal)))?;
+        }
         let envelope = Envelope {
             header,
             body: self.body,

@@ -1,5 +1,7 @@
+use super::super::{CallbackReport, MessageId};
 use super::*;
 use crate::headers::HeaderSource;
+use crate::random::SeededRandom;
 
 const NOW_MS: u64 = 1_800_000_000_000;
 const DAY: Duration = Duration::from_hours(24);
@@ -207,16 +209,47 @@ fn the_largest_message_has_a_header_that_can_be_stored() {
     let mut headers = Headers::default();
     let value = vec![b'"'; 8 * 1024];
     while headers.append(b"x", HeaderSource::literal(&value)).is_ok() {}
-    let message = to(&format!("http://h/{}", "\"".repeat(8_000)))
-        .headers(headers)
+    let url = format!("http://h/{}", "\"".repeat(8_000));
+    let hidden: Vec<_> = (0..99)
+        .map(|n| RedactField::Header(format!("{n:0256}")))
+        .collect();
+    let mut callback = CallbackSpec::to(Destination::parse(&url).unwrap());
+    callback
+        .headers
+        .append(b"content-type", HeaderSource::literal("x"))
+        .unwrap();
+    while callback
+        .headers
+        .append(b"x", HeaderSource::literal(&value))
+        .is_ok()
+    {}
+    callback.labels = vec!["\u{1}".repeat(256); 100];
+    callback.redact.clone_from(&hidden);
+    let message = to(&url)
+        .headers(headers.clone())
         .labels(vec!["\u{1}".repeat(256); 100])
         .dedup(DedupId::parse(&"\u{1}".repeat(1024)).unwrap())
-        .redact(vec![RedactField::Header("x".repeat(256)); 100]);
+        .redact(hidden)
+        .callback(callback.clone())
+        .failure_callback(callback.clone());
     let envelope = build(message).unwrap().into_envelope();
     assert_eq!(
         Envelope::decode(&envelope.encode().unwrap()).unwrap(),
         envelope
     );
+    // And so has each of its callbacks, and what that tells of the largest answer.
+    let (random, header) = (SeededRandom::new(1), &envelope.header);
+    let id = MessageId::new(Shard::default(), NOW_MS, &random);
+    let mut answer = http::HeaderMap::new();
+    for _ in 0..7 {
+        answer.append("x", http::HeaderValue::from_bytes(&value).unwrap());
+    }
+    let report = CallbackReport::new(id, header, 1).answered(500, &answer, Bytes::new());
+    let told = callback
+        .envelope((&id, header), report.encode().unwrap(), None, NOW_MS)
+        .unwrap();
+    let read = Envelope::decode(&told.encode().unwrap()).unwrap();
+    assert!(read.payload(&Bytes::new()).is_ok());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::callback::CallbackKind;
 use super::dedup::DedupError;
 use super::destination::DestinationError;
 use super::lane::LaneError;
@@ -69,4 +70,16 @@ pub enum NewMessageError {
     /// A queue and a flow-control key on one message.
     #[error("Upstash-Queue-Name together with Upstash-Flow-Control-Key is not supported")]
     QueueAndFlow,
+    /// A callback of the message could not be sent.
+    #[error("{}", of_callback(*.0, .1))]
+    Callback(CallbackKind, Box<NewMessageError>),
+}
+
+/// The same refusal with the name that the option has for a callback.
+fn of_callback(kind: CallbackKind, refusal: &NewMessageError) -> String {
+    let (name, text) = (kind.header_name(), refusal.to_string());
+    match text.split_once("Upstash-") {
+        Some((before, after)) => format!("{before}{name}-{after}"),
+        None => format!("invalid {name}: {text}"),
+    }
 }

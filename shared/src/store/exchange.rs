@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::args::{Args, Reader};
 use super::host::{HostError, Reply, Step};
+use super::publish::host_name;
 use super::{Store, scripts};
-use crate::message::{Lane, MessageId, Shard};
+use crate::message::{Envelope, EnvelopeError, Lane, LoggedEvent, MessageId, Shard};
 
 /// At this many losses a message is leased once more, without a call, to be settled dead.
 pub const LOST_MAX: u32 = 8;
@@ -57,12 +58,38 @@ pub struct Child {
     pub host: String,
     /// Its retries.
     pub retries: u32,
-    /// Bytes of its envelope and of the body it names: what a worker must hold to send it.
+    /// What a worker must hold to send it, in bytes: see [`Envelope::bytes_held`].
     pub size: u64,
     /// How long it waits before it is ready.
     pub delay: Duration,
     /// Its event for the log.
     pub event: Bytes,
+}
+
+impl Child {
+    /// The callback with this envelope. It is due so long after it was made; `source_bytes` is the
+    /// size of the stored value whose body it names.
+    pub fn new(
+        id: MessageId,
+        callback: Envelope,
+        delay: Duration,
+        source_bytes: usize,
+    ) -> Result<Self, EnvelopeError> {
+        let envelope = callback.encode()?;
+        let header = callback.header;
+        let size = Envelope::bytes_held(envelope.len(), source_bytes, true);
+        Ok(Self {
+            id,
+            size: size as u64,
+            envelope,
+            host: host_name(header.url.host_lane()),
+            lane: header.lane().clone(),
+            retries: header.retries,
+            delay,
+            event: LoggedEvent::of(&header).encode(),
+            body_key: header.body_of,
+        })
+    }
 }
 
 /// The end of one attempt. May be sent again until it is answered: a repeat is a counted no-op.

@@ -15,3 +15,4 @@ pub(crate) mod redis_groups;
 pub(crate) mod scene;
 pub(crate) mod seam_actor;
 pub(crate) mod stage;
+pub(crate) mod told;

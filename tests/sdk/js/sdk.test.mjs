@@ -162,6 +162,48 @@ test("a message without retries ends in the dead-letter queue and can be redrive
   assert.equal(await find(messageId), undefined);
 });
 
+test("callbacks tell every attempt and the death, signed for their own URL", async () => {
+  const url = destination.answer(somewhere(), { status: 500, headers: { "X-Why": "no" }, body: "wörld" });
+  const [each, last] = [somewhere(), somewhere()];
+  const { messageId } = await client.publishJSON({
+    url,
+    body: { keep: true },
+    retries: 1,
+    retryDelay: "50",
+    callback: destination.url(each),
+    failureCallback: destination.url(last),
+    headers: { "Upstash-Failure-Callback-Forward-X-For": "ops" },
+  });
+  const story = async (request, path) => {
+    assert.equal(await verified(request, destination.url(path)), true);
+    assert.equal(request.headers["content-type"], "application/json");
+    return JSON.parse(request.body);
+  };
+  const decoded = (text) => Buffer.from(text, "base64").toString();
+  const requests = await destination.waitFor(each, 2);
+  const told = await Promise.all(requests.map((request) => story(request, each)));
+  assert.deepEqual(told.map(({ retried }) => retried).sort(), [0, 1]);
+  for (const attempt of told) {
+    assert.equal(attempt.status, 500);
+    assert.equal(attempt.sourceMessageId, messageId);
+    assert.equal(attempt.url, url);
+    assert.equal(attempt.maxRetries, 1);
+    assert.deepEqual(attempt.header["X-Why"], ["no"]);
+    assert.equal(decoded(attempt.body), "wörld");
+    assert.equal(decoded(attempt.sourceBody), '{"keep":true}');
+    assert.deepEqual(attempt.sourceHeader["Content-Type"], ["application/json"]);
+    assert.equal(attempt.dlqId, undefined);
+  }
+  const [mourned] = await destination.waitFor(last, 1);
+  const death = await story(mourned, last);
+  assert.equal(mourned.headers["x-for"], "ops");
+  const letter = await until(() => find(messageId), "the dead letter");
+  assert.equal(death.dlqId, letter.dlqId);
+  assert.equal(death.retried, 1);
+  assert.equal(letter.callback, destination.url(each));
+  assert.equal(letter.failureCallback, destination.url(last));
+});
+
 test("dead letters are listed by pages and deleted one by one", async () => {
   const url = destination.answer("/always-410", { status: 410 });
   const published = await Promise.all(

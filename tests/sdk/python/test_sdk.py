@@ -5,6 +5,7 @@ QSTASH_URL and QSTASH_TOKEN name the server, which must be allowed to call 127.0
 """
 
 import asyncio
+import base64
 import contextlib
 import io
 import json
@@ -167,6 +168,34 @@ class SdkTest(unittest.TestCase):
         self.client.schedule.delete(queued)
         with self.assert_refused(400, "Upstash-Cron: it never fires"):
             self.client.schedule.create(destination="https://example.com", cron="0 0 30 2 *")
+
+    def test_callbacks_tell_the_attempt_and_the_death_signed_for_their_own_url(self):
+        url = self.destination.url(somewhere(), (500, "no"))
+        each, last = somewhere(), somewhere()
+        published = self.client.message.publish_json(
+            url=url,
+            body={"keep": True},
+            retries=0,
+            callback=self.destination.url(each),
+            failure_callback=self.destination.url(last),
+        )
+        stories = []
+        for path in (each, last):
+            request = self.destination.wait_for(path, 1)[0]
+            self.verify(request, self.destination.url(path))
+            self.assertEqual(request[2]["Content-Type"], "application/json")
+            stories.append(json.loads(request[3]))
+        for story in stories:
+            self.assertEqual(story["sourceMessageId"], published.message_id)
+            self.assertEqual((story["status"], story["retried"], story["maxRetries"]), (500, 0, 0))
+            self.assertEqual(base64.b64decode(story["body"], validate=True), b"no")
+            source = base64.b64decode(story["sourceBody"], validate=True)
+            self.assertEqual(json.loads(source), {"keep": True})
+        told, death = stories
+        letter = until(lambda: self.letter_of(published.message_id), "the dead letter")
+        self.assertNotIn("dlqId", told)
+        self.assertEqual(death["dlqId"], letter.dlq_id)
+        self.assertEqual(letter.failure_callback, self.destination.url(last))
 
     def test_publish_json_is_delivered_signed_with_its_headers(self):
         path = somewhere() + "?a=1&b=two%20words"

@@ -11,6 +11,7 @@ use hookstash_shared::store::host::Reply;
 use hookstash_shared::store::{LOST_MAX, Lease, LeaseToken, Settlement};
 
 use super::LEASE;
+use super::callbacks::Made;
 use super::caller::Answer;
 use super::ground::Ground;
 use super::schedules::Firing;
@@ -32,6 +33,8 @@ pub struct Sent {
     pub cap: usize,
     /// What the receiver does with its first call, its second, and so on; the last stays.
     pub answers: Vec<Answer>,
+    /// Whether it has callbacks of both kinds.
+    pub is_told: bool,
 }
 
 /// A call that the receiver has taken.
@@ -66,6 +69,7 @@ pub struct Ledger {
     pub cancelled: BTreeSet<MessageId>,
     /// Due times of schedules, as they were fired.
     pub firings: Vec<Firing>,
+    pub callbacks: Made,
     /// Answers with a success; any other end of a call.
     succeeded: BTreeSet<MessageId>,
     failed: BTreeSet<MessageId>,
@@ -94,6 +98,7 @@ impl Default for Ledger {
             accepted: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             firings: Vec::new(),
+            callbacks: Made::default(),
             succeeded: BTreeSet::new(),
             failed: BTreeSet::new(),
             calls: BTreeMap::new(),
@@ -114,6 +119,7 @@ impl Ledger {
     pub fn emptied(&mut self) {
         self.observer.emptied();
         self.accepted.clear();
+        self.callbacks.emptied();
         self.is_emptied = true;
         self.calls.clear();
         self.view = View::default();
@@ -220,6 +226,7 @@ impl Ground {
                 ledger.ended.insert(id, record.clone());
             }
         }
+        broken.extend(ledger.callbacks_entered(&view));
         ledger.view = view.clone();
         broken.extend(ledger.observer.observe(view));
         drop(ledger);
@@ -240,11 +247,13 @@ impl Ground {
             ));
             let mut ledger = self.ledger();
             ledger.observer.settling(settlement);
+            let mut broken = ledger.made(settlement);
             let is_known = ledger.held_before.contains(&(id, token));
             drop(ledger);
             if !is_known {
-                self.breaks(format!("{id} was settled under a lease that nobody had"));
+                broken.push(format!("{id} was settled under a lease that nobody had"));
             }
+            broken.into_iter().for_each(|line| self.breaks(line));
         }
         for lease in leases {
             let (id, token) = (lease.id, lease.token);
@@ -331,6 +340,12 @@ impl Ground {
             }
             if !is_current && !may_be_stale {
                 broken.push(format!("{id} was called without a lease"));
+            }
+            let (lane, cap) = (sent.lane.clone(), sent.cap);
+            if ledger.starts_early(&id, &lane, cap, &ledger.view) {
+                broken.push(format!(
+                    "{id} starts before the callbacks of {lane} have ended"
+                ));
             }
             let count = ledger.calls.entry(id).or_default();
             *count += 1;

@@ -6,6 +6,7 @@
 //! `SIM_SEED`, `SIM_SEEDS` and `SIM_GREP` work as for the simulation of the scripts; `SIM_FULL=1`
 //! leaves out no await.
 
+mod callbacks;
 mod caller;
 mod clock;
 mod ground;

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use hookstash_shared::clock::Clock;
 use hookstash_shared::message::{
-    Destination, Lane, Limits, MessageId, NewMessage, NewMessageBuilder, RetryDelay, Shard, Shards,
+    Destination, Envelope, Lane, Limits, MessageId, NewMessage, NewMessageBuilder, RetryDelay,
+    Shard, Shards,
 };
 use hookstash_shared::random::Random;
 use hookstash_shared::store::faulty::FaultRates;
@@ -157,6 +158,7 @@ impl Scene {
             lane: lane.clone(),
             cap: usize::try_from(cap).expect("32 bits"),
             answers: answers.to_vec(),
+            is_told: message.header().callback.is_some(),
         };
         self.ground.ledger().sent.insert(id, sent);
         let message = Enqueue::new(id, message).expect("an envelope");
@@ -197,13 +199,18 @@ impl Scene {
                 lane: sent.lane.clone(),
                 cap: sent.cap,
                 answers: vec![Answer::Status(200, 5)],
+                is_told: sent.is_told,
             };
             ledger.sent.insert(new, again);
         }
-        let redriven = self
-            .store
-            .redrive(&old, &new, Bytes::new(), Bytes::new())
-            .await;
+        let letter = self.store.dead_letter(&old).await;
+        let Ok(Some(letter)) = letter else {
+            return self.ground.note(format!("redrive {old}: {letter:?}"));
+        };
+        let mut shared = Envelope::decode(&letter.envelope).expect("an envelope");
+        shared.header.body_of = Some(old.to_string());
+        let shared = shared.encode().expect("an envelope");
+        let redriven = self.store.redrive(&old, &new, shared, Bytes::new()).await;
         self.ground
             .note(format!("redrive {old} as {new}: {redriven:?}"));
         if redriven.is_ok() {

@@ -54,6 +54,7 @@ impl Ground {
                 lane: "h:h1.test".to_owned(),
                 cap: usize::MAX,
                 answers: vec![Answer::Status(200, 5)],
+                is_told: false,
             };
             ledger.sent.insert(*id, sent);
             ledger.accepted.insert(*id);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hookstash_shared::store::faulty::FaultRates;
 
+use super::callbacks::both;
 use super::caller::Answer;
 use super::ground::{Ground, Outage, Strike};
 use super::ledger::Strictness;
@@ -142,8 +143,13 @@ async fn publish(scene: &Scene) {
     let answers: Vec<Answer> = (0..=scene.below(3)).map(|_| answer(scene)).collect();
     let retries = u32::try_from(scene.below(4)).expect("small");
     let lane = scene.below(6);
-    let make = move |m: Builder| {
+    let callbacks = (scene.below(2) == 0).then(|| both(scene.below(3)));
+    let make = |m: Builder| {
         let m = m.retries(retries);
+        let m = match &callbacks {
+            Some([each, last]) => m.callback(each.clone()).failure_callback(last.clone()),
+            None => m,
+        };
         match lane {
             0 | 1 => m.queue(QUEUES[lane].0).expect("a queue"),
             2 => m

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::callbacks::both;
 use super::caller::Answer;
 use super::ground::{Ground, Outage, Strike};
 use super::ledger::Strictness;
@@ -59,9 +60,14 @@ async fn tell(telling: Telling) -> Played {
     scene
         .publish("h1.test/retry", body("2"), &fails, |m| m.retries(1))
         .await;
+    let told = |m: super::scene::Builder, fate| {
+        let [each, last] = both(fate);
+        m.callback(each).failure_callback(last)
+    };
     let queued = |m: super::scene::Builder| m.queue("a").expect("a queue").retries(2);
+    let first = |m: super::scene::Builder| told(queued(m), 1);
     scene
-        .publish("h2.test/first", body("3"), &[Answer::Break(20), OK], queued)
+        .publish("h2.test/first", body("3"), &[Answer::Break(20), OK], first)
         .await;
     scene
         .publish(
@@ -73,7 +79,7 @@ async fn tell(telling: Telling) -> Played {
         .await;
     scene
         .publish("h2.test/dead", body("5"), &[Answer::Status(500, 5)], |m| {
-            m.retries(0)
+            told(m.retries(0), 2)
         })
         .await;
     scene

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use hookstash_shared::message::Lane;
 use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
-use hookstash_shared::store::{Lease, LeaseToken, Outcome, Settlement};
+use hookstash_shared::store::{Child, Lease, LeaseToken, Outcome, Settlement};
 
 use super::ground::Ground;
 
@@ -97,9 +98,27 @@ fn settlements(args: &[Bytes]) -> Vec<Settlement> {
             children: Vec::new(),
         });
         let children = usize::try_from(number(&rest[7])).expect("few");
-        rest = &rest[SETTLEMENT_WORDS + children * CHILD_WORDS..];
+        let (words, behind) = rest[SETTLEMENT_WORDS..].split_at(children * CHILD_WORDS);
+        if let Some(settlement) = found.last_mut() {
+            settlement.children = words.chunks(CHILD_WORDS).map(child).collect();
+        }
+        rest = behind;
     }
     found
+}
+
+fn child(words: &[Bytes]) -> Child {
+    Child {
+        id: text(&words[0]).parse().expect("an id"),
+        envelope: words[1].clone(),
+        body_key: Some(text(&words[2])).filter(|key| !key.is_empty()),
+        lane: Lane::parse(&text(&words[3])).expect("a lane"),
+        host: text(&words[4]),
+        retries: u32::try_from(number(&words[5])).expect("32 bits"),
+        size: number(&words[6]),
+        delay: Duration::from_millis(number(&words[7])),
+        event: words[8].clone(),
+    }
 }
 
 fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
