@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
     Envelope, Limits, MessageId, NewMessageBuilder, Shard, State, When, place_schedule, random_name,
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::support::receiver::{Answer, Receiver};
 use crate::support::stage::{SOON, Stage, message};
+use crate::support::told::{bytes, callback, told};
 
 /// Fires once a year, so that only what a test makes due is due.
 const YEARLY: &str = "0 0 1 1 *";
@@ -143,7 +145,7 @@ async fn messages_outlive_their_schedule_with_their_body_and_can_be_redriven() {
         let dead = stage.store.message(&id).await.unwrap().unwrap();
         assert!(dead.shared_body.is_some(), "its body is still there");
         let new = MessageId::new(shard, 1, &SystemRandom);
-        let (envelope, event) = (dead.envelope.clone(), bytes::Bytes::new());
+        let (envelope, event) = (dead.envelope.clone(), Bytes::new());
         let redriven = stage.store.redrive(&id, &new, envelope, event).await;
         assert_eq!(redriven, Ok(Redriven::Accepted));
         let requests = receiver.wait_for(2, SOON).await;
@@ -222,6 +224,30 @@ async fn a_schedule_whose_message_is_missing_says_so_and_holds_up_no_other() {
         receiver
             .expect_no_more_than(1, Duration::from_millis(300))
             .await;
+    }
+}
+
+#[tokio::test]
+async fn a_callback_of_a_scheduled_message_tells_its_schedule_and_the_body_they_share() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let url = receiver.url("/told");
+        let message = message(&receiver.url("/"))
+            .body("shared")
+            .callback(callback(&url));
+        let shard = put(&stage, "s", message).await;
+        make_due(&stage, shard, "s").await;
+        let requests = receiver.wait_for(2, SOON).await;
+        let called = requests
+            .iter()
+            .find(|request| request.path == "/told")
+            .unwrap();
+        let told = told(called, &url);
+        assert_eq!(told["scheduleId"], "s");
+        assert_eq!(bytes(&told, "sourceBody"), b"shared");
+        let fired = found(&stage, "s").await.fired;
+        assert_eq!(told["sourceMessageId"], fired[0].as_str());
     }
 }
 
