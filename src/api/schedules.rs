@@ -3,9 +3,10 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
-use hookstash_shared::message::Envelope;
-use hookstash_shared::store::{Resumed, SCHEDULES_MAX, StoredSchedule};
+use futures::future::try_join_all;
+use hookstash_shared::message::{Envelope, MessageId, State as MessageState};
+use hookstash_shared::store::host::HostError;
+use hookstash_shared::store::{Resumed, SCHEDULES_MAX, Store, StoredSchedule};
 use http::Uri;
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ use super::{Api, Shared, body, dlq, schedule_put};
 pub(super) const RESOURCES: [&str; 2] = ["/v2/schedules", "/v2/Schedules"];
 /// Bytes of the messages that a list shows whole; beyond them it leaves bodies out.
 const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Schedules of a list that are read at one time.
+const SHOWN_TOGETHER: usize = 64;
 /// How often a resume that met another put is tried again.
 const RESUMES_MAX: u32 = 3;
 
@@ -128,33 +131,20 @@ pub(super) async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<V
 }
 
 /// One schedule.
-pub(super) async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn get_one(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
     let id = behind(uri.path());
-    let found = find_all(&api, id).await?;
-    let stored = found
-        .first()
-        .ok_or_else(|| ApiError::no_such_schedule(id))?;
+    let mut found = find_all(&api, id).await?;
+    found.truncate(1);
     let mut left = u64::MAX;
-    Ok(Json(show(&api, stored, &mut left).await?))
+    let mut shown = show(&api, &found, &mut left).await?;
+    let one = shown.pop().ok_or_else(|| ApiError::no_such_schedule(id))?;
+    Ok(Json(one).into_response())
 }
 
 /// All of them, the oldest first. No cursor: their number is limited.
 pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError> {
     let _place = dlq::place_in(&api.lists).await?;
-    let store = &api.state.store;
-    let mut found: Vec<StoredSchedule> = Vec::new();
-    for shard in store.shards().iter() {
-        let mut cursor = 0;
-        loop {
-            let page = store.schedules(shard, cursor).await;
-            let page = page.map_err(ApiError::of_read)?;
-            found.extend(page.schedules);
-            cursor = page.cursor;
-            if cursor == 0 || found.len() as u64 > 2 * SCHEDULES_MAX {
-                break;
-            }
-        }
-    }
+    let mut found = walk(&api.state.store).await.map_err(ApiError::of_read)?;
     found.sort_by(|a, b| {
         let newest_first = b.schedule.created_ms.cmp(&a.schedule.created_ms);
         a.id.cmp(&b.id).then(newest_first)
@@ -163,37 +153,79 @@ pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError
     found.sort_by_key(|stored| stored.schedule.created_ms);
     let mut left = LIST_BYTES_MAX;
     let mut shown = Vec::with_capacity(found.len());
-    for stored in &found {
-        shown.push(Value::Object(show(&api, stored, &mut left).await?));
+    for some in found.chunks(SHOWN_TOGETHER) {
+        shown.extend(show(&api, some, &mut left).await?);
     }
     // Written as JSON while the place is still held.
     Ok(Json(shown).into_response())
 }
 
-/// The schedule with its message, whose body is left out when it is larger than what is `left`.
-async fn show(api: &Api, stored: &StoredSchedule, left: &mut u64) -> Result<Object, ApiError> {
-    let store = &api.state.store;
-    let (shard, key) = (stored.shard, &stored.schedule.body_key);
-    let head = store.schedule_header(shard, key).await;
-    let head = head.map_err(ApiError::of_read)?;
-    let mut body = Bytes::new();
-    if let Some((_, bytes)) = &head
-        && bytes <= left
-    {
-        *left -= bytes;
-        let envelope = store.schedule_envelope(shard, key).await;
-        let envelope = envelope.map_err(ApiError::of_read)?;
-        if let Some(envelope) = envelope.and_then(|envelope| Envelope::decode(&envelope).ok()) {
-            body = envelope.body;
+/// All schedules of all shards; one may come twice.
+async fn walk(store: &Store) -> Result<Vec<StoredSchedule>, HostError> {
+    let mut found: Vec<StoredSchedule> = Vec::new();
+    for shard in store.shards().iter() {
+        let mut cursor = 0;
+        loop {
+            let page = store.schedules(shard, cursor).await?;
+            found.extend(page.schedules);
+            cursor = page.cursor;
+            if cursor == 0 || found.len() as u64 > 2 * SCHEDULES_MAX {
+                break;
+            }
         }
     }
-    let states = store.message_states(&stored.fired).await;
-    Ok(schedule_view::view(&Shown {
-        stored,
-        header: head.as_ref().map(|(header, _)| header),
-        body: &body,
-        states: &states.map_err(ApiError::of_read)?,
-    }))
+    Ok(found)
+}
+
+/// Schedules with their messages. A body that is larger than what is `left` is left out.
+async fn show(api: &Api, some: &[StoredSchedule], left: &mut u64) -> Result<Vec<Object>, ApiError> {
+    let store = &api.state.store;
+    let key_of = |stored: &StoredSchedule| (stored.shard, stored.schedule.body_key.clone());
+    let heads = some
+        .iter()
+        .map(key_of)
+        .map(async |(shard, key)| store.schedule_header(shard, &key).await);
+    let heads = try_join_all(heads).await.map_err(ApiError::of_read)?;
+    let bodies = some.iter().zip(&heads).map(|(stored, head)| {
+        let bytes = head.as_ref().map_or(u64::MAX, |(_, bytes)| *bytes);
+        let fits = bytes <= *left;
+        *left -= if fits { bytes } else { 0 };
+        (fits, key_of(stored))
+    });
+    let bodies: Vec<_> = bodies.collect();
+    let bodies = bodies.into_iter().map(async |(fits, (shard, key))| {
+        if fits {
+            store.schedule_envelope(shard, &key).await
+        } else {
+            Ok(None)
+        }
+    });
+    let bodies = try_join_all(bodies).await.map_err(ApiError::of_read)?;
+    let ids: Vec<MessageId> = some
+        .iter()
+        .flat_map(|stored| stored.fired.clone())
+        .collect();
+    let states = store
+        .message_states(&ids)
+        .await
+        .map_err(ApiError::of_read)?;
+    let mut states = states.into_iter();
+    let shown = some
+        .iter()
+        .zip(heads)
+        .zip(bodies)
+        .map(|((stored, head), body)| {
+            let body = body.and_then(|body| Envelope::decode(&body).ok());
+            let states: Vec<Option<MessageState>> =
+                states.by_ref().take(stored.fired.len()).collect();
+            schedule_view::view(&Shown {
+                stored,
+                header: head.as_ref().map(|(header, _)| header),
+                body: body.as_ref().map_or(&[], |envelope| &envelope.body),
+                states: &states,
+            })
+        });
+    Ok(shown.collect())
 }
 
 /// Every place where the schedule is, the newest first.

@@ -78,6 +78,9 @@ async fn a_schedule_shows_all_that_it_was_given() {
         ("Upstash-Timeout", "30"),
         ("Upstash-Label", "a,b"),
         ("Upstash-Queue-Name", "q"),
+        ("Upstash-Callback", "https://c/"),
+        ("Upstash-Callback-Forward-X-A", "1"),
+        ("Upstash-Failure-Callback", "https://f/"),
     ];
     let answer = create(&door, "https://h/p?a=1&b=two%20w", &headers, r#"{"x":1}"#).await;
     assert_eq!(answer.json, json!({ "scheduleId": "a.B_c-1" }));
@@ -88,6 +91,8 @@ async fn a_schedule_shows_all_that_it_was_given() {
         "header": { "Content-Type": ["application/json"], "Test-Header": ["test-value"] },
         "body": "{\"x\":1}", "timeout": 30, "callerIP": "127.0.0.1", "queueName": "q",
         "retryDelayExpression": "1000 * retried", "label": "a", "labels": ["a", "b"],
+        "callback": "https://c/", "callbackHeader": { "X-A": ["1"] },
+        "failureCallback": "https://f/",
         // 2027-01-16T03:00:00Z.
         "nextScheduleTime": NOW_MS + 19 * 60 * MINUTE_MS,
     });

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
-    Limits, MessageId, NewMessageBuilder, Shard, State, place_schedule, random_name,
+    Envelope, Limits, MessageId, NewMessageBuilder, Shard, State, When, place_schedule, random_name,
 };
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::store::host::Step;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::support::receiver::{Answer, Receiver};
 use crate::support::stage::{SOON, Stage, message};
+use crate::support::told::{bytes, callback, told};
 
 /// Fires once a year, so that only what a test makes due is due.
 const YEARLY: &str = "0 0 1 1 *";
@@ -32,10 +34,15 @@ async fn put(stage: &Stage, id: &str, message: NewMessageBuilder) -> Shard {
         stage.store.shards(),
     );
     let cron = Cron::parse(YEARLY).unwrap();
+    let due_ms = cron.next_after(now_ms).unwrap();
+    let mut schedule = Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom));
+    if let When::After(delay) = message.when() {
+        schedule.delay_ms = delay.as_millis().try_into().unwrap();
+    }
     let put = PutSchedule {
         id: id.to_owned(),
-        due_ms: cron.next_after(now_ms).unwrap(),
-        schedule: Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom)),
+        due_ms,
+        schedule,
         envelope: message.into_envelope().encode().unwrap(),
         most: 10,
         dedup_scope: None,
@@ -138,7 +145,7 @@ async fn messages_outlive_their_schedule_with_their_body_and_can_be_redriven() {
         let dead = stage.store.message(&id).await.unwrap().unwrap();
         assert!(dead.shared_body.is_some(), "its body is still there");
         let new = MessageId::new(shard, 1, &SystemRandom);
-        let (envelope, event) = (dead.envelope.clone(), bytes::Bytes::new());
+        let (envelope, event) = (dead.envelope.clone(), Bytes::new());
         let redriven = stage.store.redrive(&id, &new, envelope, event).await;
         assert_eq!(redriven, Ok(Redriven::Accepted));
         let requests = receiver.wait_for(2, SOON).await;
@@ -149,7 +156,7 @@ async fn messages_outlive_their_schedule_with_their_body_and_can_be_redriven() {
 }
 
 #[tokio::test]
-async fn a_queue_keeps_its_settings_and_a_delay_counts_from_the_firing() {
+async fn a_message_of_a_schedule_waits_in_its_queue_and_leaves_its_settings_alone() {
     for stage in Stage::both() {
         let receiver = Receiver::always(Answer::ok());
         let _worker = stage.work();
@@ -217,6 +224,55 @@ async fn a_schedule_whose_message_is_missing_says_so_and_holds_up_no_other() {
         receiver
             .expect_no_more_than(1, Duration::from_millis(300))
             .await;
+    }
+}
+
+#[tokio::test]
+async fn a_callback_of_a_scheduled_message_tells_its_schedule_and_the_body_they_share() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let url = receiver.url("/told");
+        let message = message(&receiver.url("/"))
+            .body("shared")
+            .callback(callback(&url));
+        let shard = put(&stage, "s", message).await;
+        make_due(&stage, shard, "s").await;
+        let requests = receiver.wait_for(2, SOON).await;
+        let called = requests
+            .iter()
+            .find(|request| request.path == "/told")
+            .unwrap();
+        let told = told(called, &url);
+        assert_eq!(told["scheduleId"], "s");
+        assert_eq!(bytes(&told, "sourceBody"), b"shared");
+        let fired = found(&stage, "s").await.fired;
+        assert_eq!(told["sourceMessageId"], fired[0].as_str());
+    }
+}
+
+#[tokio::test]
+async fn a_delay_counts_from_the_firing() {
+    const HOUR_MS: u64 = 3_600_000;
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let later = message(&receiver.url("/")).when(When::After(Duration::from_hours(1)));
+        let shard = put(&stage, "s", later).await;
+        make_due(&stage, shard, "s").await;
+        let stored = wait_until_fired(&stage, "s", &[]).await;
+        let waiting = stage
+            .store
+            .message(&stored.fired[0])
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(waiting.record.state, State::Delayed);
+        assert_eq!(waiting.due_ms.unwrap(), stored.fired_ms.unwrap() + HOUR_MS);
+        let envelope = Envelope::decode(&waiting.envelope).unwrap();
+        let shown_ms = envelope.header.not_before_ms.unwrap();
+        let apart_ms = shown_ms.abs_diff(waiting.due_ms.unwrap());
+        assert!(apart_ms < 60_000, "shown {apart_ms} ms apart");
     }
 }
 

@@ -425,6 +425,8 @@ test("a schedule is created, shown, edited, paused, resumed and deleted", async 
     body: JSON.stringify({ hello: "world" }),
     headers: { "test-header": "test-value", "Upstash-Forward-bypass": "yes" },
     method: "GET",
+    callback: "https://example.com/callback",
+    failureCallback: "https://example.com/failure",
     delay: 10,
     retries: 5,
     queueName: "scheduled",
@@ -440,6 +442,8 @@ test("a schedule is created, shown, edited, paused, resumed and deleted", async 
   assert.equal(shown.method, "GET");
   assert.equal(shown.body, '{"hello":"world"}');
   assert.deepEqual([shown.retries, shown.delay, shown.queueName], [5, 10, "scheduled"]);
+  assert.equal(shown.callback, "https://example.com/callback");
+  assert.equal(shown.failureCallback, "https://example.com/failure");
   assert.equal(shown.isPaused, false);
   assert.ok(shown.nextScheduleTime > Date.now());
 
