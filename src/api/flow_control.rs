@@ -8,10 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Json;
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use hookstash_shared::message::{Lane, shard_of_lane};
 use hookstash_shared::store::{LaneChange, LaneState};
 use http::{HeaderName, HeaderValue, Uri};
@@ -31,22 +29,17 @@ const LIST_TIME_MAX: Duration = Duration::from_secs(5);
 /// The protocol's list is an array, so where it goes on stands in the head of the answer.
 const CURSOR: HeaderName = HeaderName::from_static("hookstash-cursor");
 
-/// The routes.
-pub(super) fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/v2/flowControl", get(list))
-        .route("/v2/flowControl/{*key}", get(one).post(act))
-        .route("/v2/globalParallelism", get(global_parallelism))
-}
-
 /// One key.
-async fn one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn one(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
     let key = uri.path().strip_prefix(PREFIX).unwrap_or_default();
     Ok(Json(view(&find(&api, key).await?)))
 }
 
 /// Changes one key.
-async fn act(State(api): State<Shared>, request: Request) -> Result<Json<Value>, ApiError> {
+pub(super) async fn act(
+    State(api): State<Shared>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
     let uri = request.uri().clone();
     body::discard(request).await;
     let rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
@@ -75,7 +68,7 @@ async fn find(api: &Api, key: &str) -> Result<LaneState, ApiError> {
 }
 
 /// The keys whose name holds the text of `search`, all without one.
-async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
+pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
     let (mut search, mut at) = (String::new(), Place::default());
     for (key, value) in query::pairs(uri.query()) {
         match &*key {
@@ -160,7 +153,7 @@ fn view(state: &LaneState) -> Object {
 }
 
 /// How many calls all live workers can have at one time, and how many there are.
-async fn global_parallelism(State(api): State<Shared>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn global_parallelism(State(api): State<Shared>) -> Result<Json<Value>, ApiError> {
     let store = &api.state.store;
     let slots = async {
         // A worker that was silent for a whole lease time is no longer counted.

@@ -25,10 +25,12 @@ mod keys;
 mod message_view;
 mod messages;
 mod not_built;
+mod openapi;
 mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod routes;
 mod selection;
 mod serve;
 mod trace;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
-use axum::routing::{delete, get, post};
+use axum::routing::get;
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::Completions;
 use hookstash_shared::clock::Clock;
@@ -102,6 +104,11 @@ struct Api {
 /// The state as handlers are given it.
 type Shared = Arc<Api>;
 
+/// The `OpenAPI` document of the protocol, as `/openapi.json` serves it without a token.
+pub fn document() -> serde_json::Value {
+    routes::protocol().finish().1
+}
+
 /// Answers the protocol under `/v2`, and `/healthz` and `/readyz` without a token. A handler that
 /// wants the caller's address finds it in the extension that [`serve`] sets.
 pub fn router(state: ApiState) -> Router {
@@ -111,29 +118,8 @@ pub fn router(state: ApiState) -> Router {
         lists: Semaphore::new(dlq::LISTS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
-    let protocol = Router::new()
-        // Without a destination: its text says what is missing.
-        .route("/v2/publish/", post(publish::publish))
-        .route("/v2/publish/{*destination}", post(publish::publish))
-        .route(
-            "/v2/messages/{id}",
-            get(messages::get).delete(messages::cancel),
-        )
-        .route("/v2/messages", delete(cancel_many::cancel_many))
-        .route("/v2/events", get(events::events))
-        .route("/v2/logs", get(events::logs))
-        .route("/v2/dlq", get(dlq::list).delete(dlq_bulk::delete))
-        .route("/v2/dlq/{id}", get(dlq::get).delete(dlq::delete))
-        .route("/v2/dlq/retry", post(dlq_bulk::redrive))
-        .route("/v2/dlq/retry/{id}", post(dlq::redrive))
-        .route("/v2/keys", get(keys::get))
-        .route("/v2/keys/rotate", post(keys::rotate))
-        .route("/v2/rotate", post(keys::rotate))
-        .route(
-            "/v1/completions/{operation}/{tool_message}",
-            post(completions::complete),
-        )
-        .merge(flow_control::routes())
+    let (described, _) = routes::protocol().finish();
+    let protocol = described
         .merge(not_built::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -141,9 +127,14 @@ pub fn router(state: ApiState) -> Router {
             Arc::clone(&shared),
             auth::require_token,
         ));
+    let document = document().to_string();
     let all = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route(
+            "/openapi.json",
+            get(move || async move { openapi::answer(document.clone()) }),
+        )
         .method_not_allowed_fallback(method_not_allowed)
         .merge(protocol)
         .layer(middleware::from_fn_with_state(

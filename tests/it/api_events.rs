@@ -42,6 +42,17 @@ async fn until(program: &Program, id: &str, state: &str) -> Value {
     }
 }
 
+async fn one_id_is_a_filter_and_a_list_of_ids_is_not(program: &Program, failed: &str) {
+    for (query, expected) in [
+        (format!("messageId={failed}&state=FAILED"), 1),
+        (format!("messageId={failed}&label=none"), 0),
+        (format!("messageIds={failed}&state=FAILED"), 5),
+    ] {
+        let answer = events(program, &query).await;
+        assert_eq!(list(&answer).len(), expected, "{query}: {answer}");
+    }
+}
+
 async fn a_message_tells_its_story(program: Program) {
     let receiver = Receiver::with(|request| match &*request.path {
         "/good" => Answer::ok(),
@@ -85,14 +96,7 @@ async fn a_message_tells_its_story(program: Program) {
     );
     assert_eq!(next, Some(time + 50));
     assert!(error.get("nextDeliveryTime").is_none() && last.get("nextDeliveryTime").is_none());
-    for (query, expected) in [
-        (format!("messageId={failed}&state=FAILED"), 1),
-        (format!("messageId={failed}&label=none"), 0),
-        (format!("messageIds={failed}&state=FAILED"), 5),
-    ] {
-        let answer = events(&program, &query).await;
-        assert_eq!(list(&answer).len(), expected, "{query}: {answer}");
-    }
+    one_id_is_a_filter_and_a_list_of_ids_is_not(&program, &failed).await;
 
     let delayed = program
         .publish(&good, &[("Upstash-Delay", "1h")], "x")

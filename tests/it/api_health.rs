@@ -117,3 +117,18 @@ async fn a_store_that_takes_no_writes_or_has_other_shards_is_not_ready() {
         "{refused:?}"
     );
 }
+
+#[tokio::test]
+async fn the_api_describes_itself_without_a_token() {
+    let door = FrontDoor::embedded().await;
+    let url = format!("http://{}/openapi.json", door.addr);
+    let answer = reqwest::get(url).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let document: serde_json::Value = answer.json().await.unwrap();
+    assert_eq!(document, hookstash::api::document());
+    let publish = &document["paths"]["/v2/publish/{destination}"]["post"];
+    assert!(
+        publish["parameters"].as_array().unwrap().len() > 10,
+        "{publish}"
+    );
+}

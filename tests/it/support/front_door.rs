@@ -27,6 +27,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::openapi::check_answer;
+
 /// What every request of a test carries.
 pub(crate) const TOKEN: &str = "t0ken==";
 const SHARDS: u16 = 4;
@@ -249,11 +251,15 @@ impl Drop for FrontDoor {
 
 /// Sends a request and reads its answer, which must be JSON.
 pub(crate) async fn answered(request: reqwest::RequestBuilder) -> Answered {
-    let response = request.send().await.expect("an answer");
+    let (client, request) = request.build_split();
+    let request = request.expect("a request");
+    let (method, path) = (request.method().clone(), request.url().path().to_owned());
+    let response = client.execute(request).await.expect("an answer");
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let text = response.text().await.expect("a body");
     let json = serde_json::from_str(&text)
         .unwrap_or_else(|error| panic!("{status} with {text:?}: {error}"));
+    check_answer(method.as_str(), &path, status, &json);
     Answered {
         status,
         headers,

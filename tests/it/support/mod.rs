@@ -6,6 +6,7 @@ pub(crate) mod hook_actor;
 pub(crate) mod load;
 pub(crate) mod meter;
 pub(crate) mod name_server;
+pub(crate) mod openapi;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod proxy;
