@@ -52,6 +52,7 @@ mod flow_control_load;
 mod hooks_queue;
 mod hooks_secrets;
 mod key_ring;
+mod many_messages;
 mod outages_cluster;
 mod outages_cuts;
 mod outages_disturbed;
