@@ -10,7 +10,7 @@ use hookstash_shared::clock::Clock;
 use hookstash_shared::message::{EnvelopeError, MessageId, NewMessage, Shard};
 use hookstash_shared::random::Random;
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Accepted, Enqueue, Store};
+use hookstash_shared::store::{Accepted, Enqueue, EnqueueGroup, Store};
 
 /// Longest time one call goes on repeating after an unclear answer.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(5);
@@ -141,15 +141,44 @@ impl Publisher {
             .collect()
     }
 
+    /// Publishes the messages to the endpoints of a URL group, which have one body and are kept
+    /// together. One result for each, in the same order, or none: then none was accepted, or it is
+    /// unknown of all. Patience as for [`Publisher::publish`].
+    pub async fn publish_group(
+        &self,
+        messages: Vec<NewMessage>,
+        patience: Duration,
+    ) -> Result<Vec<Published>, PublishError> {
+        let Some(first) = messages.first() else {
+            return Ok(Vec::new());
+        };
+        let shard = first.place(self.store.shards(), &*self.random);
+        let new_id = || MessageId::new(shard, self.clock.now_ms(), &*self.random);
+        let messages: Vec<_> = messages.into_iter().map(|one| (new_id(), one)).collect();
+        let first = messages.first().map_or_else(new_id, |(id, _)| *id);
+        let group = EnqueueGroup::new(messages)?;
+        let deadline = self.clock.monotonic() + patience.min(PATIENCE_MAX);
+        let (mut pauses, mut may_be_stored) = (pauses(), false);
+        loop {
+            let error = match self.store.publish_group(shard, &group).await {
+                Ok(answers) => return Ok(answers.into_iter().map(Published::from).collect()),
+                Err(error) => error,
+            };
+            may_be_stored |= error.may_be_applied();
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            match pauses.next() {
+                Some(pause) if may_change(&error) && pause < left => {
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return Err(failure(first, may_be_stored, error)),
+            }
+        }
+    }
+
     /// Sends what is open, shard by shard, until everything has its result or patience ends.
     async fn send_all(&self, items: &mut [Item], patience: Duration) {
         let deadline = self.clock.monotonic() + patience;
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(PAUSE_MIN)
-            .with_max_delay(PAUSE_MAX)
-            .with_jitter()
-            .without_max_times()
-            .build();
+        let mut pauses = pauses();
         loop {
             let left = deadline.saturating_sub(self.clock.monotonic());
             let pause = pauses.next().filter(|pause| *pause < left);
@@ -172,10 +201,20 @@ impl Publisher {
                 .push(item);
         }
         for (shard, mut items) in by_shard {
+            // What comes after an unclear one waits, or it would overtake it in their lane.
+            let mut unclear: Option<HostError> = None;
             for batch in batches(&mut items) {
-                let messages: Vec<Enqueue> =
-                    batch.iter().map(|item| item.message.clone()).collect();
-                let answers = self.store.publish(shard, &messages).await;
+                let answers = match &unclear {
+                    Some(_) if !is_last => break,
+                    Some(error) => vec![Err(HostError::RetryLater(error.to_string())); batch.len()],
+                    None => {
+                        let messages = batch.iter().map(|item| item.message.clone());
+                        let messages: Vec<Enqueue> = messages.collect();
+                        self.store.publish(shard, &messages).await
+                    }
+                };
+                let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+                unclear = unclear.or(errors.find(|error| may_change(error)).cloned());
                 for (item, answer) in batch.iter_mut().zip(answers) {
                     item.take(answer, is_last);
                 }
@@ -187,33 +226,49 @@ impl Publisher {
 impl Item {
     fn take(&mut self, answer: Result<Accepted, HostError>, is_last: bool) {
         self.result = match answer {
-            Ok(Accepted::Message(id)) => Some(Ok(Published {
-                id,
-                is_duplicate: false,
-            })),
-            Ok(Accepted::Duplicate(id)) => Some(Ok(Published {
-                id,
-                is_duplicate: true,
-            })),
+            Ok(accepted) => Some(Ok(accepted.into())),
             Err(error) => {
                 self.may_be_stored |= error.may_be_applied();
-                let may_change =
-                    error.may_be_applied() || matches!(error, HostError::RetryLater(_));
-                (is_last || !may_change).then(|| Err(self.failure(error)))
+                let (id, may_be_stored) = (self.message.id, self.may_be_stored);
+                let is_end = is_last || !may_change(&error);
+                is_end.then(|| Err(failure(id, may_be_stored, error)))
             }
         };
     }
+}
 
-    fn failure(&self, source: HostError) -> PublishError {
-        if self.may_be_stored {
-            PublishError::Unknown {
-                id: self.message.id,
-                source,
-            }
-        } else {
-            PublishError::NotAccepted(source)
-        }
+impl From<Accepted> for Published {
+    fn from(accepted: Accepted) -> Self {
+        let (id, is_duplicate) = match accepted {
+            Accepted::Message(id) => (id, false),
+            Accepted::Duplicate(id) => (id, true),
+        };
+        Self { id, is_duplicate }
     }
+}
+
+/// What the last error means when earlier tries may have been applied.
+fn failure(id: MessageId, may_be_stored: bool, source: HostError) -> PublishError {
+    if may_be_stored {
+        PublishError::Unknown { id, source }
+    } else {
+        PublishError::NotAccepted(source)
+    }
+}
+
+/// The pauses between repeats, without end.
+fn pauses() -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::default()
+        .with_min_delay(PAUSE_MIN)
+        .with_max_delay(PAUSE_MAX)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+/// Whether sending the same again may end differently.
+fn may_change(error: &HostError) -> bool {
+    error.may_be_applied() || matches!(error, HostError::RetryLater(_))
 }
 
 /// Splits into pipelines within the limits, keeping order.

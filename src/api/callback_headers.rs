@@ -16,10 +16,12 @@ use super::publish_headers::{
 /// Checks the text of a URL as the destination of a message.
 pub(super) type Check<'a> = dyn Fn(&str) -> Result<Destination, ApiError> + 'a;
 
+/// The failure callback's name in lower case, with which its options begin.
+pub(super) const FAILURE: &str = "upstash-failure-callback";
 /// Both kinds with their names in lower case.
 const KINDS: [(CallbackKind, &str); 2] = [
     (CallbackKind::Callback, "upstash-callback"),
-    (CallbackKind::Failure, "upstash-failure-callback"),
+    (CallbackKind::Failure, FAILURE),
 ];
 /// Options of the protocol for agent workflows, which are not built.
 const WORKFLOW: [&str; 2] = ["workflow-", "feature-set"];

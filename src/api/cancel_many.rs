@@ -43,7 +43,10 @@ pub(super) async fn cancel_many(
 
 /// Ids that are not on their way are skipped.
 async fn by_id(store: &Store, ids: &[MessageId]) -> Result<usize, ApiError> {
-    let headers = headers(store, ids).await.map_err(ApiError::of_read)?;
+    let heads = store.envelope_heads(ids).await;
+    let heads = heads.map_err(ApiError::of_read)?;
+    let headers = headers(store, ids, heads).await;
+    let headers = headers.map_err(ApiError::of_read)?;
     let events = headers.iter().map(|header| event(header.as_ref()));
     let messages: Vec<(MessageId, Bytes)> = ids.iter().copied().zip(events).collect();
     Ok(cancel(store, &messages).await?)
@@ -98,7 +101,9 @@ async fn cancel_page(
             && Lane::parse(&record.lane).map_or(true, |lane| selection.filter.may_fit(&lane))
     });
     let ids: Vec<MessageId> = may_fit.map(|(id, _)| id).collect();
-    let headers = headers(store, &ids).await.map_err(ApiError::of_read)?;
+    let heads = store.live_heads(&ids).await.map_err(ApiError::of_read)?;
+    let headers = headers(store, &ids, heads).await;
+    let headers = headers.map_err(ApiError::of_read)?;
     let chosen = ids.into_iter().zip(&headers).filter(|(_, header)| {
         let facts = header.as_ref().map(facts).unwrap_or_default();
         selection.filter.fits(&facts)
@@ -125,12 +130,13 @@ async fn cancel(store: &Store, messages: &[(MessageId, Bytes)]) -> Result<usize,
     Ok(count)
 }
 
-/// The header of each; `None` for one that has gone or cannot be read.
+/// The headers of messages of which the beginning was read; `None` for one that has gone or cannot be
+/// read.
 async fn headers(
     store: &Store,
     ids: &[MessageId],
+    heads: Vec<Bytes>,
 ) -> Result<Vec<Option<EnvelopeHeader>>, HostError> {
-    let heads = store.envelope_heads(ids).await?;
     let mut headers = Vec::with_capacity(ids.len());
     for (id, head) in ids.iter().zip(heads) {
         let peek = match Envelope::decode_header(&head) {

@@ -1,4 +1,5 @@
-//! Where a publish goes: everything behind `/v2/publish/` in the raw request target.
+//! Where a message goes: everything behind `/v2/publish/` or `/v2/enqueue/{queue}/` in the raw request
+//! target, or the text that an item of a batch gives.
 //!
 //! Receivers compare the signed URL byte by byte, so nothing is normalised. Two things that proxies
 //! and clients do to a URL within a URL are undone: merged slashes behind the scheme, and percent
@@ -15,20 +16,21 @@ use url::Url;
 use super::error::ApiError;
 use super::query;
 
-const ROUTE: &str = "/v2/publish/";
+const PUBLISH: &str = "/v2/publish/";
+const ENQUEUE: &str = "/v2/enqueue/";
 
-/// What the request target of a publish says.
+/// What a text that names a destination says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The destination, not checked yet.
+    /// The URL or the name of a URL group, not checked yet.
     pub(super) text: String,
     /// Options of the message given in the query.
     pub(super) options: Vec<(String, Vec<u8>)>,
 }
 
-/// Cuts a raw request target (path and query) of a publish.
-pub(super) fn cut(target: &str) -> Result<Target, ApiError> {
-    cut_behind(ROUTE, target)
+/// Cuts the raw request target (path and query) of a publish.
+pub(super) fn of_publish(target: &str) -> Result<Target, ApiError> {
+    cut_behind(PUBLISH, target)
 }
 
 /// Cuts a raw request target behind `route`, which may stand there again when it is in the client's
@@ -39,9 +41,23 @@ pub(super) fn cut_behind(route: &str, target: &str) -> Result<Target, ApiError> 
     while let Some(rest) = behind.trim_start_matches('/').strip_prefix(repeated) {
         behind = rest;
     }
-    let (path, query) = match behind.split_once('?') {
+    read(behind)
+}
+
+/// Cuts the raw request target of an enqueue, into the name of its queue, not checked yet, and the
+/// destination.
+pub(super) fn of_enqueue(target: &str) -> Result<(&str, Target), ApiError> {
+    let behind = target.strip_prefix(ENQUEUE).unwrap_or_default();
+    let (queue, rest) = behind.split_once('/').unwrap_or((behind, ""));
+    Ok((queue, read(rest)?))
+}
+
+/// Takes our own keys out of the query of a destination.
+pub(super) fn read(text: &str) -> Result<Target, ApiError> {
+    let text = text.split_once('#').map_or(text, |(before, _)| before);
+    let (path, query) = match text.split_once('?') {
         Some((path, query)) => (path, Some(query)),
-        None => (behind, None),
+        None => (text, None),
     };
     let mut text = plain(path)?;
     let ours = query.map(query::separate).unwrap_or_default();
@@ -119,7 +135,7 @@ mod tests {
     use super::*;
 
     fn text_of(behind: &str) -> String {
-        cut(&format!("/v2/publish/{behind}")).unwrap().text
+        of_publish(&format!("/v2/publish/{behind}")).unwrap().text
     }
 
     #[test]
@@ -160,7 +176,7 @@ mod tests {
         ] {
             assert_eq!(text_of(behind), text);
         }
-        let target = cut("/v2/publish/https://h/?upstash-delay=1h&x").unwrap();
+        let target = of_publish("/v2/publish/https://h/?upstash-delay=1h&x").unwrap();
         assert_eq!(
             target.options,
             [("upstash-delay".to_owned(), b"1h".to_vec())]
@@ -187,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(text_of(behind), text, "{behind}");
         }
-        assert!(cut("/v2/publish/https%3A%2F%2Fh%2F%FF").is_err());
+        assert!(of_publish("/v2/publish/https%3A%2F%2Fh%2F%FF").is_err());
     }
 
     #[test]
@@ -196,6 +212,34 @@ mod tests {
         assert_eq!(
             text_of("/v2/publish/v2/publish/https://h/p?q"),
             "https://h/p?q"
+        );
+    }
+
+    #[test]
+    fn an_enqueue_names_its_queue_in_one_segment() {
+        for (behind, queue, text) in [
+            ("q/https://h/p?x=%20", "q", "https://h/p?x=%20"),
+            ("q/https:/h//p", "q", "https://h//p"),
+            ("q/https%3A%2F%2Fh%2Fp", "q", "https://h/p"),
+            ("q/my-group", "q", "my-group"),
+            ("q/", "q", ""),
+            ("q", "q", ""),
+            ("a%2Fb/https://h/", "a%2Fb", "https://h/"),
+            ("/https://h/", "", "https://h/"),
+        ] {
+            let target = format!("/v2/enqueue/{behind}");
+            let (given, target) = of_enqueue(&target).unwrap();
+            assert_eq!((given, target.text.as_str()), (queue, text), "{behind}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_cut_before_the_query_is_read() {
+        let target = read("https://h/p?a=1&upstash-retries=3#part?upstash-delay=1").unwrap();
+        assert_eq!(target.text, "https://h/p?a=1");
+        assert_eq!(
+            target.options,
+            [("upstash-retries".to_owned(), b"3".to_vec())]
         );
     }
 

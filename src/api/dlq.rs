@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::message_view::{Object, put, put_body, put_headers, view};
 use super::selection::{List, Selection};
-use super::{Api, Shared, body, dlq_bulk, dlq_page, id_in, publish_headers, query};
+use super::{Api, Shared, body, destination, dlq_bulk, dlq_page, id_in, query, redrive_options};
 
 /// A page ends early once its entries hold this many bytes; its cursor goes on from there.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -84,23 +84,27 @@ pub(super) async fn delete(State(api): State<Shared>, uri: Uri) -> Result<Json<V
     }
 }
 
-/// Sends one again, as a new message with a fresh budget of retries.
+/// Sends one again, as a new message with a fresh budget of retries. Options of a publish replace
+/// those of the letter.
 pub(super) async fn redrive(
     State(api): State<Shared>,
     uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let in_query = query::separate(uri.query().unwrap_or_default()).options;
-    let option = publish_headers::first_option(request.headers(), &in_query);
+    let headers = request.headers().clone();
     body::discard(request).await;
-    if let Some(name) = option? {
-        return Err(ApiError::not_built(&format!("{name} on a retry")));
-    }
     let id = id_in(&uri);
     let letter = find(&api, id).await?;
     let gone = || ApiError::Gone(format!("the stored message {} cannot be read", letter.id));
-    let envelope = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
-    let redrive = dlq_bulk::prepare(&api, letter.id, envelope.header).ok_or_else(gone)?;
+    let Envelope { mut header, body } = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
+    let state = &api.state;
+    let due = {
+        let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
+        let at = (state.clock.now_ms(), &state.limits);
+        redrive_options::change(&mut header, &headers, &in_query, &check, at)?
+    };
+    let redrive = dlq_bulk::prepare(&api, letter.id, header, body, due).ok_or_else(gone)?;
     let new = redrive.new;
     let redriven = dlq_bulk::patiently(&api.state.store, &[redrive]).await?;
     match redriven.first() {

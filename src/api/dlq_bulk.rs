@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use hookstash_shared::message::{Envelope, EnvelopeHeader, LoggedEvent, MessageId};
+use bytes::Bytes;
+use hookstash_shared::message::{Envelope, EnvelopeHeader, LoggedEvent, MessageId, When};
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Redrive, Redriven, Store};
+use hookstash_shared::store::{Redrive, RedriveChange, Redriven, Store};
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::canonical::canonical;
 use super::dlq_page::{self, Found, show_cursor};
 use super::error::ApiError;
 use super::message_view::{Object, put};
@@ -37,9 +39,13 @@ pub(super) async fn redrive(
     request: Request,
 ) -> Result<(StatusCode, Json<Object>), ApiError> {
     let in_query = query::separate(request.uri().query().unwrap_or_default()).options;
-    if let Some(name) = publish_headers::first_option(request.headers(), &in_query)? {
+    let options = publish_headers::given(request.headers(), &in_query)?;
+    if let Some(name) = options.keys().next() {
         body::discard(request).await;
-        return Err(ApiError::not_built(&format!("{name} on a retry")));
+        let name = canonical(name);
+        return Err(ApiError::not_built(&format!(
+            "{name} on a retry of several"
+        )));
     }
     let found = select(&api, request).await?;
     let store = &api.state.store;
@@ -50,7 +56,7 @@ pub(super) async fn redrive(
         let header = dlq_page::header_of(store, &letter).await;
         match header
             .map_err(ApiError::of_read)?
-            .and_then(|header| prepare(&api, letter.id, header))
+            .and_then(|header| prepare(&api, letter.id, header, Bytes::new(), None))
         {
             Some(redrive) => redrives.push(redrive),
             None => errors.push(unreadable(&letter.id)),
@@ -75,11 +81,25 @@ pub(super) async fn redrive(
     Ok((StatusCode::CREATED, Json(object)))
 }
 
-/// What makes the dead letter `old` with this header a new message; `None` when it cannot be stored.
-pub(super) fn prepare(api: &Api, old: MessageId, mut header: EnvelopeHeader) -> Option<Redrive> {
+/// What makes the dead letter `old` a new message with this header; `None` when it cannot be stored.
+/// If that is changed, `due` says when the message is due, and `body` is the letter's own.
+pub(super) fn prepare(
+    api: &Api,
+    old: MessageId,
+    mut header: EnvelopeHeader,
+    body: Bytes,
+    due: Option<When>,
+) -> Option<Redrive> {
     let event = LoggedEvent::of(&header).encode();
-    header.body_of = Some(old.to_string());
-    let body = bytes::Bytes::new();
+    // A callback carries what it tells; others leave their body where it is.
+    if header.callback_of.is_none() && (due.is_none() || header.body_of.is_none()) {
+        header.body_of = Some(old.to_string());
+    }
+    let change = due.map(|when| RedriveChange {
+        body_key: header.body_of.clone(),
+        retries: header.retries,
+        when,
+    });
     let shared = Envelope { header, body }.encode().ok()?;
     let (now_ms, random) = (api.state.clock.now_ms(), &*api.state.random);
     let new = MessageId::new(old.shard(), now_ms, random);
@@ -88,6 +108,7 @@ pub(super) fn prepare(api: &Api, old: MessageId, mut header: EnvelopeHeader) -> 
         new,
         shared,
         event,
+        change,
     })
 }
 

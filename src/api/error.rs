@@ -12,7 +12,7 @@ use hookstash_shared::message::NewMessageError;
 use hookstash_shared::signing::keys::{SETTING_CURRENT, SETTING_NEXT};
 use hookstash_shared::store::host::HostError;
 use http::{HeaderValue, Method, StatusCode, header};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::key_ring::RotateError;
 
@@ -88,7 +88,8 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    fn status(&self) -> StatusCode {
+    /// The status of the answer.
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Browser => StatusCode::FORBIDDEN,
@@ -184,6 +185,17 @@ impl ApiError {
         }
     }
 
+    /// The store failed a change that may always be repeated.
+    pub(super) fn of_change(error: &HostError) -> Self {
+        log_failure(error);
+        match error {
+            HostError::Lost(_) => Self::Unknown(
+                "it is unknown whether this was done; sending the request again is safe".to_owned(),
+            ),
+            other => Self::of_store(other),
+        }
+    }
+
     /// What the store's refusal means to a caller whose request may be repeated.
     fn of_store(error: &HostError) -> Self {
         match error {
@@ -241,15 +253,22 @@ impl From<NewMessageError> for ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// An answer with the status of this refusal and a body that says more than its text.
+    pub(super) fn respond(&self, body: &Value) -> Response {
         let status = self.status();
-        let mut response = (status, Json(json!({ "error": self.to_string() }))).into_response();
+        let mut response = (status, Json(body)).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             let seconds = HeaderValue::from(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.respond(&json!({ "error": self.to_string() }))
     }
 }
 

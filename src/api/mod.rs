@@ -3,8 +3,10 @@
 //! [`router`] answers requests, [`serve`] puts it behind a listener. Every refusal is one JSON
 //! object with an `error`; which refusal has which status and text stands in `error` alone.
 
+mod accept;
 mod auth;
 mod base_path;
+mod batch;
 mod body;
 mod bulk;
 mod callback_headers;
@@ -20,6 +22,7 @@ mod events;
 mod flow_control;
 mod flow_control_change;
 mod flow_control_header;
+mod group_headers;
 mod health;
 mod keys;
 mod message_view;
@@ -30,6 +33,8 @@ mod patient;
 mod publish;
 mod publish_headers;
 mod query;
+mod queues;
+mod redrive_options;
 mod routes;
 mod schedule_put;
 mod schedule_view;
@@ -37,6 +42,7 @@ mod schedules;
 mod selection;
 mod serve;
 mod trace;
+mod url_groups;
 mod walk_place;
 
 use std::sync::Arc;
@@ -102,6 +108,8 @@ struct Api {
     bodies: BodyBudget,
     /// Places of the pages that are made at one time.
     lists: Semaphore,
+    /// Places of the results that are reviewed at one time.
+    completions: Semaphore,
     store_answer: health::StoreAnswer,
 }
 
@@ -120,6 +128,7 @@ pub fn router(state: ApiState) -> Router {
         state,
         bodies: BodyBudget::new(),
         lists: Semaphore::new(dlq::LISTS_MAX),
+        completions: Semaphore::new(completions::COMPLETIONS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
     let (described, _) = routes::protocol().finish();

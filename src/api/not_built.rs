@@ -9,21 +9,12 @@ use super::error::ApiError;
 use super::{Shared, body};
 
 /// Resources with everything under them.
-const RESOURCES: [&str; 9] = [
-    "batch",
-    "enqueue",
-    "llm",
-    "notify",
-    "queues",
-    "topics",
-    "wait",
-    "waiters",
-    "workflows",
-];
+const RESOURCES: [&str; 5] = ["llm", "notify", "wait", "waiters", "workflows"];
 
 /// The routes of all of them.
 pub(super) fn routes() -> Router<Shared> {
-    RESOURCES.into_iter().fold(Router::new(), |router, name| {
+    let beneath = Router::new().route("/v2/batch/{*rest}", any(answer));
+    RESOURCES.into_iter().fold(beneath, |router, name| {
         router
             .route(&format!("/v2/{name}"), any(answer))
             .route(&format!("/v2/{name}/{{*rest}}"), any(answer))

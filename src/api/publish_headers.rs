@@ -19,7 +19,7 @@ use super::error::ApiError;
 use super::flow_control_header as flow_control;
 
 const PREFIX: &str = "upstash-";
-const FORWARD_PREFIX: &str = "upstash-forward-";
+pub(super) const FORWARD_PREFIX: &str = "upstash-forward-";
 /// Asks for all headers of the call.
 const FORWARD_ALL: &str = "upstash-header-forward";
 const FLOW_KEY: &str = flow_control::KEY;
@@ -97,19 +97,15 @@ pub(super) fn configure(
     flow_control::apply(message, &options)
 }
 
-/// The first option in `headers` or `in_query` that asks for anything, by its canonical name.
-pub(super) fn first_option(
+/// The options in `headers` and `in_query` that ask for anything.
+pub(super) fn given(
     headers: &HeaderMap,
     in_query: &[(String, Vec<u8>)],
-) -> Result<Option<String>, ApiError> {
+) -> Result<Options, ApiError> {
     check_names(in_query)?;
-    let names = headers.keys().map(HeaderName::as_str);
-    let mut options = names
-        .filter(|name| name.starts_with(PREFIX))
-        .chain(in_query.iter().map(|(name, _)| name.as_str()));
-    Ok(options
-        .find(|name| !name.starts_with(TELEMETRY_PREFIX))
-        .map(canonical))
+    let mut options = collect(headers, in_query);
+    options.retain(|name, _| !name.starts_with(TELEMETRY_PREFIX));
+    Ok(options)
 }
 
 /// An option of the query is named like a header. Its name goes into logs and answers, which a

@@ -4,8 +4,8 @@ use http::Method;
 
 use super::openapi::{OF_SCHEDULES, Routes, doc};
 use super::{
-    cancel_many, completions, dlq, dlq_bulk, events, flow_control, keys, messages, publish,
-    schedules,
+    batch, cancel_many, completions, dlq, dlq_bulk, events, flow_control, keys, messages, publish,
+    queues, schedules, url_groups,
 };
 
 const MESSAGE_FILTERS: &[&str] = &[
@@ -68,6 +68,8 @@ pub(super) fn protocol() -> Routes {
         of_messages,
         of_events,
         of_dead_letters,
+        of_queues,
+        of_url_groups,
         of_flow_control,
         of_schedules,
         of_keys,
@@ -80,6 +82,11 @@ pub(super) fn protocol() -> Routes {
 
 fn publishing(routes: Routes) -> Routes {
     let publish = doc("Publish a message to a URL, or to a URL group", PUBLISHED);
+    let enqueue = doc("Put a message into a queue", PUBLISHED);
+    let batch = doc(
+        "Publish many messages, each by itself",
+        &[(200, "BatchAnswer")],
+    );
     routes
         // Without a destination: its text says what is missing.
         .alias(&Method::POST, "/v2/publish/", publish::publish)
@@ -88,6 +95,71 @@ fn publishing(routes: Routes) -> Routes {
             "/v2/publish/{*destination}",
             publish::publish,
             publish.options().body(""),
+        )
+        .alias(&Method::POST, "/v2/enqueue/{queue}", publish::enqueue)
+        .alias(&Method::POST, "/v2/enqueue/{queue}/", publish::enqueue)
+        .on(
+            &Method::POST,
+            "/v2/enqueue/{queue}/{*destination}",
+            publish::enqueue,
+            enqueue.options().body(""),
+        )
+        .on(
+            &Method::POST,
+            "/v2/batch",
+            batch::batch,
+            batch.body("Batch"),
+        )
+}
+
+fn of_queues(routes: Routes) -> Routes {
+    let done: &[(u16, &str)] = &[(200, "")];
+    let list = doc("List queues, the newest first", &[(200, "Queues")]);
+    let show = doc("Show a queue", &[(200, "Queue")]);
+    let upsert = doc("Create a queue, or change it", done).body("QueueChange");
+    let delete = doc("Delete a queue and cancel what waits in it", done);
+    let pause = doc("Let a queue wait", done);
+    let resume = doc("Let it go on", done);
+    let (one, all) = ("/v2/queues/{name}", "/v2/queues");
+    routes
+        .on(&Method::GET, all, queues::list, list)
+        .on(&Method::POST, all, queues::upsert, upsert)
+        .on(&Method::GET, one, queues::get, show)
+        .on(&Method::DELETE, one, queues::delete, delete)
+        .on(
+            &Method::POST,
+            "/v2/queues/{name}/pause",
+            queues::pause,
+            pause,
+        )
+        .on(
+            &Method::POST,
+            "/v2/queues/{name}/resume",
+            queues::resume,
+            resume,
+        )
+}
+
+fn of_url_groups(routes: Routes) -> Routes {
+    let done: &[(u16, &str)] = &[(200, "")];
+    let list = doc("List URL groups, the newest first", &[(200, "UrlGroups")]);
+    let show = doc("Show a URL group", &[(200, "UrlGroup")]);
+    let headers = doc("Replace its default headers", done).body("GroupHeaders");
+    let delete = doc("Delete a URL group; its messages stay", done);
+    let add = doc("Add or change endpoints; makes the group", done).body("EndpointsChange");
+    let remove = doc("Remove endpoints; the last takes the group along", done);
+    let (one, of_one) = ("/v2/topics/{name}", "/v2/topics/{name}/endpoints");
+    routes
+        .on(&Method::GET, "/v2/topics", url_groups::list, list)
+        .on(&Method::GET, one, url_groups::get, show)
+        .on(&Method::PATCH, one, url_groups::set_headers, headers)
+        .on(&Method::DELETE, one, url_groups::delete, delete)
+        .on(&Method::POST, of_one, url_groups::upsert, add)
+        .on(
+            &Method::DELETE,
+            of_one,
+            url_groups::remove,
+            remove.body("EndpointsChange"),
         )
 }
 

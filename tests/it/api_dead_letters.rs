@@ -210,25 +210,3 @@ async fn r07_every_redrive_sends_the_message_again_under_a_new_id() {
         json!({ "messages": [] })
     );
 }
-
-#[tokio::test]
-async fn options_on_a_redrive_are_refused_by_name() {
-    let door = FrontDoor::embedded().await;
-    let id = door.publish("https://h/p", &[], "x").await.id();
-    assert_eq!(door.kill(500, &no_headers(), &Bytes::new()).await, 1);
-    let path = format!("/v2/dlq/retry/{id}");
-    let request = door.request("POST", &path).header("Upstash-Retries", "1");
-    let refused = crate::support::front_door::answered(request).await;
-    assert_eq!(refused.status, 501);
-    assert!(refused.error().contains("Upstash-Retries"), "{refused:?}");
-    let refused = door.call("POST", &format!("{path}?upstash-delay=1h")).await;
-    assert_eq!(refused.status, 501);
-    assert!(refused.error().contains("Upstash-Delay"), "{refused:?}");
-    let telemetry = door
-        .request("POST", &path)
-        .header("Upstash-Telemetry-Sdk", "x");
-    assert_eq!(
-        crate::support::front_door::answered(telemetry).await.status,
-        201
-    );
-}

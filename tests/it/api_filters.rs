@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use hookstash_producer::publish::PATIENCE_MAX;
+use hookstash_shared::message::{Destination, GroupEndpoint, Limits, NewMessage};
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::support::front_door::FrontDoor;
+use crate::support::front_door::{FrontDoor, embedded_state, redis_state};
+use crate::support::redis::RedisServer;
 
 /// Letters of three labels, hosts and statuses, one after the other.
 async fn scene() -> (FrontDoor, Vec<String>) {
@@ -166,5 +169,62 @@ async fn what_is_no_filter_is_refused_rather_than_ignored() {
         assert_eq!(answer.status, status, "{query}: {answer:?}");
         let key = query.split('=').next().unwrap();
         assert!(answer.error().contains(key), "{query}: {}", answer.error());
+    }
+}
+
+#[tokio::test]
+async fn groups_schedules_keys_and_queues_are_found_among_dead_letters_and_events() {
+    let redis = RedisServer::start();
+    for state in [embedded_state(), redis_state(&redis.url())] {
+        let door = FrontDoor::open(state).await;
+        let to = |url: &str| NewMessage::to(Destination::parse(url).unwrap());
+        let endpoint = GroupEndpoint {
+            group: "group".to_owned(),
+            name: Some("first".to_owned()),
+        };
+        let member = Destination::parse("https://a/").unwrap();
+        let messages = [
+            to("https://a/").to_endpoint(member, endpoint),
+            to("https://b/").schedule("schedule"),
+            to("https://c/")
+                .flow_control(b"key", Some(1), None, None)
+                .unwrap(),
+            to("https://d/").queue("queue").unwrap(),
+            to("https://e/"),
+        ];
+        let mut all = Vec::new();
+        for message in messages {
+            let message = message.build(0, &Limits::default()).unwrap();
+            let published = door.state.publisher.publish(message, PATIENCE_MAX).await;
+            all.push(published.unwrap().id.to_string());
+        }
+        let dead = door.kill(500, &HeaderMap::new(), &Bytes::new()).await;
+        assert_eq!(dead, all.len());
+        for (filter, expected) in [
+            ("topicName=group", vec![0]),
+            ("urlGroup=other,group", vec![0]),
+            ("topicName=first", vec![]),
+            ("scheduleId=schedule", vec![1]),
+            ("scheduleId=schedule&topicName=group", vec![]),
+            ("flowControlKey=key", vec![2]),
+            ("queueName=queue", vec![3]),
+            ("queueName=queue&queueName=key", vec![3]),
+        ] {
+            let expected: Vec<&String> = expected.iter().map(|&n: &usize| &all[n]).collect();
+            let letters = door.call("GET", &format!("/v2/dlq?{filter}")).await.json;
+            assert_eq!(
+                ids(&letters).iter().collect::<Vec<_>>(),
+                expected,
+                "{filter}"
+            );
+            let path = format!("/v2/events?state=CREATED&{filter}");
+            let events = door.call("GET", &path).await.json;
+            let events = events["events"].as_array().unwrap();
+            let found: Vec<&str> = events
+                .iter()
+                .map(|one| one["messageId"].as_str().unwrap())
+                .collect();
+            assert_eq!(found, expected, "{filter}");
+        }
     }
 }

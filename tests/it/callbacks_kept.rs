@@ -22,9 +22,12 @@ async fn an_attempt_whose_worker_was_killed_has_one_set_of_callbacks() {
     let redis = RedisServer::start_durable();
     let is_healed = Arc::new(AtomicBool::new(false));
     let told_healed = Arc::clone(&is_healed);
-    let source = Receiver::with(move |_| match told_healed.load(Ordering::SeqCst) {
-        true => Answer::status(500),
-        false => Answer::hang(),
+    let source = Receiver::with(move |_| {
+        if told_healed.load(Ordering::SeqCst) {
+            Answer::status(500)
+        } else {
+            Answer::hang()
+        }
     });
     let listener = Receiver::start();
     let to = listener.url("/");
@@ -105,9 +108,12 @@ async fn settlements_that_are_sent_again_make_no_second_callback() {
 async fn a_redriven_message_keeps_its_callbacks() {
     let is_healed = Arc::new(AtomicBool::new(false));
     let told_healed = Arc::clone(&is_healed);
-    let source = Receiver::with(move |_| match told_healed.load(Ordering::SeqCst) {
-        true => Answer::ok(),
-        false => Answer::status(500),
+    let source = Receiver::with(move |_| {
+        if told_healed.load(Ordering::SeqCst) {
+            Answer::ok()
+        } else {
+            Answer::status(500)
+        }
     });
     let listener = Receiver::start();
     let to = listener.url("/");

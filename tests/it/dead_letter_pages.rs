@@ -12,6 +12,7 @@ use hookstash_shared::store::{DeathRange, DlqCursor, Order};
 use http::HeaderMap;
 use serde_json::Value;
 
+use crate::support::cost::Cost;
 use crate::support::front_door::{FrontDoor, redis_state};
 use crate::support::redis::RedisServer;
 
@@ -84,34 +85,6 @@ fn fill(redis: &RedisServer) -> (Vec<DlqCursor>, BTreeSet<MessageId>) {
     (deaths, rare_ids)
 }
 
-/// What one request cost Redis: commands, and bytes that it sent.
-struct Cost {
-    commands: u64,
-    bytes: u64,
-}
-
-fn cost(redis: &RedisServer) -> Cost {
-    let number = |line: &str, name: &str| -> u64 {
-        let rest = line.split(name).nth(1).unwrap();
-        let digits = rest.chars().take_while(char::is_ascii_digit);
-        digits.collect::<String>().parse().unwrap()
-    };
-    let stats: String = redis.cli(&["INFO", "stats"]);
-    let commands: String = redis.cli(&["INFO", "commandstats"]);
-    let ours = |line: &&str| {
-        line.starts_with("cmdstat_")
-            && !line.starts_with("cmdstat_info")
-            && !line.starts_with("cmdstat_config")
-    };
-    let commands = commands
-        .lines()
-        .filter(ours)
-        .map(|line| number(line, "calls="))
-        .sum();
-    let bytes = number(&stats, "total_net_output_bytes:");
-    Cost { commands, bytes }
-}
-
 fn ids(page: &Value) -> Vec<String> {
     let letters = page["messages"]
         .as_array()
@@ -135,11 +108,11 @@ async fn page(
     query: &str,
     (commands_max, bytes_max): (u64, u64),
 ) -> Value {
-    redis.cli::<()>(&["CONFIG", "RESETSTAT"]);
+    Cost::reset(redis);
     let start = Instant::now();
     let answer = door.call("GET", &format!("/v2/dlq?{query}")).await;
     let took = start.elapsed();
-    let cost = cost(redis);
+    let cost = Cost::now(redis);
     assert_eq!(answer.status, 200, "{query}: {answer:?}");
     println!(
         "{query}: {} commands, {} bytes, {took:?}",

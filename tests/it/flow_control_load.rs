@@ -158,7 +158,7 @@ async fn p99(stage: &Stage, meter: &Meter, free: usize) -> Duration {
 }
 
 #[tokio::test]
-async fn keys_that_are_blocked_delay_no_other_key() {
+async fn o01_keys_that_are_blocked_delay_no_other_key() {
     const FREE: usize = 20;
     let size = size();
     let (blocked, messages) = (size.keys / 2, size.messages_of_each);

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and its equipment asks the real machine"
 )]
 
+mod api_batch;
 mod api_bodies;
 mod api_bulk;
 mod api_cancel_many;
@@ -17,14 +18,17 @@ mod api_completions;
 mod api_dead_letters;
 mod api_delays;
 mod api_destinations;
+mod api_enqueue;
 mod api_events;
 mod api_filters;
 mod api_flow_control;
+mod api_groups;
 mod api_headers;
 mod api_health;
 mod api_messages;
 mod api_outages;
 mod api_publish;
+mod api_queues;
 mod api_refusals;
 mod both_hosts;
 mod callbacks_kept;
@@ -48,6 +52,7 @@ mod flow_control_load;
 mod hooks_queue;
 mod hooks_secrets;
 mod key_ring;
+mod many_messages;
 mod outages_cluster;
 mod outages_cuts;
 mod outages_disturbed;
@@ -59,6 +64,7 @@ mod promises_replicas;
 mod promises_shutdown;
 mod promises_workers;
 mod redis_host;
+mod redrive_options;
 mod schedules_api;
 mod schedules_program;
 mod schedules_worker;
@@ -67,9 +73,11 @@ mod seam_kills;
 mod support;
 mod worker_delivery;
 mod worker_ending;
+mod worker_groups;
 mod worker_healing;
 mod worker_hosts;
 mod worker_load;
+mod worker_queues;
 
 #[expect(
     dead_code,

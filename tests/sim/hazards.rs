@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
+use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{
     Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, EnqueueGroup, Exchange, Fair,
     Held, LaneLimits, Lease, Outcome, Settlement, Withdrawn,
@@ -277,10 +278,7 @@ fn a_group_is_accepted_whole_and_its_body_goes_with_its_last_member() {
         members,
     };
     for _ in 0..2 {
-        assert_eq!(
-            block_on(bench.store.publish_group(Shard::default(), &group)),
-            Ok(true)
-        );
+        assert_eq!(publish_group(&bench, &group), accepted(&group));
     }
     nothing_broken(&bench);
     let leases = bench.exchange(&[], 5).leases;
@@ -294,6 +292,97 @@ fn a_group_is_accepted_whole_and_its_body_goes_with_its_last_member() {
     bench.clock.advance(Duration::from_secs(61));
     bench.exchange(&[], 0);
     assert!(View::read(&bench.host, PREFIX).bodies.is_empty());
+}
+
+fn publish_group(bench: &Bench, group: &EnqueueGroup) -> Vec<Accepted> {
+    block_on(bench.store.publish_group(Shard::default(), group)).expect("an answer")
+}
+
+fn accepted(group: &EnqueueGroup) -> Vec<Accepted> {
+    let members = group.members.iter();
+    members.map(|member| Accepted::Message(member.id)).collect()
+}
+
+fn scoped_group(bench: &Bench, name: &str, scopes: &[&str]) -> EnqueueGroup {
+    let member = |scope: &&str| Enqueue {
+        dedup_scope: Some(format!(":x:{scope}")),
+        ..message(bench, host_lane())
+    };
+    EnqueueGroup {
+        body_key: name.to_owned(),
+        body: "body".into(),
+        members: scopes.iter().map(member).collect(),
+    }
+}
+
+#[test]
+fn a_member_that_is_a_duplicate_is_no_user_of_the_body() {
+    let bench = Bench::new();
+    let first = scoped_group(&bench, "g1", &["a", "b"]);
+    let second = scoped_group(&bench, "g2", &["a", "b", "c", "d"]);
+    let third = scoped_group(&bench, "g3", &["a", "b"]);
+    let [a, b, c, d] = [0, 1, 2, 3].map(|n| second.members[n].id);
+    let mixed = vec![
+        Accepted::Duplicate(first.members[0].id),
+        Accepted::Duplicate(first.members[1].id),
+        Accepted::Message(c),
+        Accepted::Message(d),
+    ];
+    for _ in 0..2 {
+        assert_eq!(publish_group(&bench, &first), accepted(&first));
+        assert_eq!(publish_group(&bench, &second), mixed);
+        assert_eq!(publish_group(&bench, &third), mixed[..2]);
+    }
+    nothing_broken(&bench);
+    let bodies = View::read(&bench.host, PREFIX).bodies;
+    for gone in [a.as_str(), b.as_str(), "g3"] {
+        assert!(!bodies.contains(gone), "{gone} is left behind");
+    }
+    assert_eq!(bodies.len(), 6, "{bodies:?}");
+    let leases = bench.exchange(&[], 9).leases;
+    assert_eq!(leases.len(), 4);
+    let settled: Vec<Settlement> = leases.iter().map(success).collect();
+    bench.exchange(&settled, 0);
+    bench.clock.advance(Duration::from_secs(61));
+    bench.exchange(&[], 0);
+    let view = View::read(&bench.host, PREFIX);
+    assert!(view.bodies.is_empty(), "{:?}", view.bodies);
+    // A repeat whose members have ended and are forgotten is told what became of them.
+    bench.clock.advance(Duration::from_secs(20));
+    bench.exchange(&[], 0);
+    assert_eq!(publish_group(&bench, &second), mixed);
+    assert!(View::read(&bench.host, PREFIX).bodies.is_empty());
+}
+
+#[test]
+fn a_repeat_of_a_group_accepts_what_was_not_accepted_and_shares_the_body() {
+    let bench = Bench::new();
+    let mut group = scoped_group(&bench, "g1", &["a", "b"]);
+    let late = group.members.split_off(1);
+    assert_eq!(publish_group(&bench, &group).len(), 1);
+    group.members.extend(late);
+    assert_eq!(publish_group(&bench, &group), accepted(&group));
+    nothing_broken(&bench);
+    for left in [1, 0] {
+        let leases = bench.exchange(&[], 1).leases;
+        bench.exchange(&[success(&leases[0])], 0);
+        bench.clock.advance(Duration::from_secs(61));
+        bench.exchange(&[], 0);
+        let bodies = View::read(&bench.host, PREFIX).bodies;
+        assert_eq!(bodies.len(), 2 * left, "{bodies:?}");
+    }
+}
+
+#[test]
+fn a_group_without_its_body_is_not_accepted_in_part() {
+    let bench = Bench::new();
+    let group = scoped_group(&bench, "g1", &["a", "b"]);
+    bench.host.set_full(true);
+    let refused = block_on(bench.store.publish_group(Shard::default(), &group));
+    assert!(matches!(refused, Err(HostError::Full(_))), "{refused:?}");
+    bench.host.set_full(false);
+    assert!(View::read(&bench.host, PREFIX).records.is_empty());
+    assert_eq!(publish_group(&bench, &group), accepted(&group));
 }
 
 #[test]
@@ -311,6 +400,27 @@ fn a_completion_is_won_once_and_its_expiry_reopens_nothing() {
         bench.clock.advance(DAY * 10);
         assert_ne!(complete("late"), Completion::Won);
     }
+}
+
+#[test]
+fn a_placeholder_is_not_opened_beside_a_result_that_outlives_it() {
+    let bench = Bench::new();
+    let key = CompletionKey::new("op", "1", Shards::ONE);
+    let store = &bench.store;
+    let open = || block_on(store.open_completion(&key, "context".into())).expect("open");
+    let complete = |text: &'static str| block_on(store.complete(&key, text.into())).expect("done");
+    open();
+    assert_eq!(complete("first"), Completion::Won);
+    // Between the end of the placeholder and that of its result.
+    bench.clock.advance(DAY * 30 + Duration::from_secs(30));
+    open();
+    assert_eq!(block_on(store.placeholder(&key)), Ok(None));
+    assert_eq!(complete("second"), Completion::Unknown);
+    // It is not there for ever either: a new one may be opened when nothing is left.
+    bench.clock.advance(Duration::from_mins(1));
+    assert_eq!(complete("third"), Completion::Unknown);
+    open();
+    assert_eq!(complete("fourth"), Completion::Won);
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Stored {
             Some(_) => decode(self.shared.as_ref(), "body").map(|shared| shared.body),
             None => Ok(Bytes::new()),
         };
-        let body = named.and_then(|named| own.payload(&named).map_err(unreadable));
+        let body = named.and_then(|named| own.payload(&named).map_err(|error| unreadable(&error)));
         Message {
             header: Some(own.header),
             body,
@@ -114,10 +114,10 @@ impl Stored {
 fn decode(stored: Option<&Bytes>, what: &str) -> Result<Envelope, Refused> {
     let missing = || format!("the stored {what} is missing");
     let bytes = stored.ok_or_else(|| Refused::new(ErrorClass::BodyMissing, missing()))?;
-    Envelope::decode(bytes).map_err(unreadable)
+    Envelope::decode(bytes).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: EnvelopeError) -> Refused {
+fn unreadable(error: &EnvelopeError) -> Refused {
     Refused::new(ErrorClass::BodyMissing, error.to_string())
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::destination::Destination;
 use crate::headers::{HeaderSource, Headers};
 
 /// Longest deduplication id in bytes.
@@ -40,16 +39,16 @@ impl DedupId {
         }
     }
 
-    /// The id of a content: SHA-256, in hexadecimal, of destination, body and headers (which
+    /// The id of a content: SHA-256, in hexadecimal, of destination (a URL or a URL group), body and headers (which
     /// include `Content-Type`). The order of headers of different names does not matter.
-    pub fn of_content(destination: &Destination, headers: &Headers, body: &[u8]) -> Self {
+    pub fn of_content(destination: &str, headers: &Headers, body: &[u8]) -> Self {
         let mut hash = Sha256::new();
         // Each part is preceded by its length, so that no two contents run together alike.
         let mut add = |part: &[u8]| {
             hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             hash.update(part);
         };
-        add(destination.as_str().as_bytes());
+        add(destination.as_bytes());
         add(body);
         let mut sorted: Vec<_> = headers.iter().collect();
         sorted.sort_by_key(|(name, _)| name.as_str());
@@ -98,6 +97,7 @@ impl fmt::Debug for DedupId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Destination;
 
     fn headers(pairs: &[(&str, &str)]) -> Headers {
         let mut headers = Headers::default();
@@ -130,24 +130,24 @@ mod tests {
             headers(&[("content-type", "a"), ("x", "1")]),
             b"body",
         );
-        let id = DedupId::of_content(&base.0, &base.1, base.2);
+        let id = DedupId::of_content(base.0.as_str(), &base.1, base.2);
         assert_eq!(id.as_str().len(), 64);
         let reordered = headers(&[("x", "1"), ("content-type", "a")]);
-        assert_eq!(id, DedupId::of_content(&base.0, &reordered, base.2));
+        assert_eq!(id, DedupId::of_content(base.0.as_str(), &reordered, base.2));
         for other in [
-            DedupId::of_content(&to("http://h/b"), &base.1, base.2),
-            DedupId::of_content(&base.0, &base.1, b"other"),
+            DedupId::of_content(to("http://h/b").as_str(), &base.1, base.2),
+            DedupId::of_content(base.0.as_str(), &base.1, b"other"),
             DedupId::of_content(
-                &base.0,
+                base.0.as_str(),
                 &headers(&[("content-type", "b"), ("x", "1")]),
                 base.2,
             ),
             DedupId::of_content(
-                &base.0,
+                base.0.as_str(),
                 &headers(&[("content-type", "a"), ("x", "2")]),
                 base.2,
             ),
-            DedupId::of_content(&base.0, &headers(&[("content-type", "a")]), base.2),
+            DedupId::of_content(base.0.as_str(), &headers(&[("content-type", "a")]), base.2),
         ] {
             assert_ne!(id, other);
         }

@@ -51,7 +51,7 @@ pub enum LaneError {
 impl Lane {
     /// The lane of the queue `name`.
     pub fn queue(name: &str) -> Result<Self, LaneError> {
-        if is_short(name.as_bytes()) && name.bytes().all(is_plain) {
+        if is_plain_name(name) {
             Ok(Self(format!("q:{name}").into()))
         } else {
             Err(LaneError::Queue)
@@ -116,6 +116,11 @@ impl Lane {
         let name = self.0.split_once(':').map_or("", |(_, name)| name);
         percent_decode_str(name).collect()
     }
+}
+
+/// Whether `name` can be that of a queue or a URL group: 1 to 256 characters of `[A-Za-z0-9._-]`.
+pub fn is_plain_name(name: &str) -> bool {
+    is_short(name.as_bytes()) && name.bytes().all(is_plain)
 }
 
 fn is_short(name: &[u8]) -> bool {

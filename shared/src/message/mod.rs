@@ -26,12 +26,13 @@ pub use envelope::{Envelope, EnvelopeError, EnvelopeHeader, Peek};
 pub use event::LoggedEvent;
 pub use framing::FRAME_PREFIX_BYTES;
 pub use id::{MessageId, MessageIdError, Shard, ShardError, Shards, random_name};
-pub use lane::{Lane, LaneError, LaneKind};
+pub use lane::{Lane, LaneError, LaneKind, is_plain_name};
 pub use last_response::{LastResponse, RESPONSE_BODY_BYTES_MAX};
 pub use limits::{Limits, When};
 pub use new_message::{NewMessage, NewMessageBuilder};
 pub use placement::{
-    dedup_name, place, place_schedule, shard_of_lane, shard_of_operation, stable_hash,
+    dedup_name, place, place_schedule, shard_of_lane, shard_of_operation, shard_of_url_group,
+    stable_hash,
 };
 pub use policy::{
     Fallback, FlowLimits, GroupEndpoint, Method, RedactField, RetryDelay, UnknownField,

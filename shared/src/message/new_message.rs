@@ -82,13 +82,25 @@ impl NewMessage {
     pub fn dedup_name(&self) -> Option<String> {
         let header = self.header();
         let id = header.dedup.as_ref()?;
-        Some(placement::dedup_name(header.lane.as_ref(), id))
+        let name = placement::dedup_name(header.lane.as_ref(), id);
+        Some(match &header.endpoint {
+            Some(endpoint) => placement::dedup_name_of_endpoint(&name, endpoint, &header.url),
+            None => name,
+        })
     }
 
     /// The shard to put it into: draw it once and keep it with the id over all tries.
     pub fn place(&self, shards: Shards, random: &dyn Random) -> Shard {
         let header = self.header();
         placement::place(header.lane.as_ref(), header.dedup.as_ref(), shards, random)
+    }
+
+    /// The same message without its body, which is stored under another key of its shard.
+    #[must_use]
+    pub fn sharing_body(mut self, body_key: &str) -> Self {
+        self.envelope.header.body_of = Some(body_key.to_owned());
+        self.envelope.body = Bytes::new();
+        self
     }
 
     /// The envelope to store.
@@ -123,6 +135,16 @@ pub struct NewMessageBuilder {
 }
 
 impl NewMessageBuilder {
+    /// Makes what was asked to be the id of the content that of the content for the URL group
+    /// `group`: the same for all endpoints, so that all of them are placed together.
+    #[must_use]
+    pub fn content_of_group(mut self, group: &str) -> Self {
+        if self.is_content_deduplicated && self.dedup.is_none() {
+            self.dedup = Some(DedupId::of_content(group, &self.headers, &self.body));
+        }
+        self
+    }
+
     /// The same message to another destination, an endpoint of a URL group.
     #[must_use]
     pub fn to_endpoint(mut self, destination: Destination, endpoint: GroupEndpoint) -> Self {
@@ -287,7 +309,8 @@ impl NewMessageBuilder {
             (queue, None) => (queue, None),
         };
         let dedup = self.dedup.or_else(|| {
-            let of_content = || DedupId::of_content(&self.destination, &self.headers, &self.body);
+            let of_content =
+                || DedupId::of_content(self.destination.as_str(), &self.headers, &self.body);
             self.is_content_deduplicated.then(of_content)
         });
         let header = EnvelopeHeader {

@@ -3,9 +3,13 @@
 //! Changing anything here would separate stored messages from their lanes: the hash is written out
 //! so that no dependency can change it.
 
+use sha2::{Digest as _, Sha256};
+
 use super::dedup::DedupId;
+use super::destination::Destination;
 use super::id::{Shard, Shards};
 use super::lane::{Lane, LaneKind};
+use super::policy::GroupEndpoint;
 use crate::random::Random;
 
 /// 64-bit FNV-1a of `bytes`. The same for ever: stored placements depend on it.
@@ -25,6 +29,11 @@ pub fn shard_of_lane(lane: &Lane, shards: Shards) -> Shard {
 /// The shard of an operation: all that is kept for it lies there.
 pub fn shard_of_operation(operation: &str, shards: Shards) -> Shard {
     shards.pick(stable_hash(operation.as_bytes()))
+}
+
+/// The shard of a URL group's record. Its messages lie anywhere.
+pub fn shard_of_url_group(name: &str, shards: Shards) -> Shard {
+    shards.pick(stable_hash(name.as_bytes()))
 }
 
 /// The shard of a new message: that of its queue or flow key (`pinned`), else that of its
@@ -63,6 +72,27 @@ pub fn place_schedule(
 pub fn dedup_name(pinned: Option<&Lane>, id: &DedupId) -> String {
     let scope = pinned.map_or("", Lane::as_str);
     format!("{scope}:{}", id.as_str())
+}
+
+/// The same for a message to one endpoint of a URL group: an id counts for each endpoint by itself.
+/// One `:` more than any other name of its scope, and a hash of group and URL behind it.
+pub(super) fn dedup_name_of_endpoint(
+    name: &str,
+    endpoint: &GroupEndpoint,
+    url: &Destination,
+) -> String {
+    const HASH_BYTES: usize = 16;
+    let mut hash = Sha256::new();
+    hash.update(&endpoint.group);
+    // No group name holds it.
+    hash.update(b" ");
+    hash.update(url.as_str());
+    let hash = hash.finalize();
+    let hex = hash
+        .iter()
+        .take(HASH_BYTES)
+        .map(|byte| format!("{byte:02x}"));
+    format!("{name}:{}", hex.collect::<String>())
 }
 
 #[cfg(test)]
@@ -118,5 +148,23 @@ mod tests {
         let queue = Lane::queue("orders").unwrap();
         assert_eq!(dedup_name(Some(&queue), &id), "q:orders:x");
         assert_eq!(dedup_name(None, &id), ":x");
+    }
+
+    #[test]
+    fn an_id_counts_for_each_endpoint_by_itself() {
+        let endpoint = |group: &str, url: &str| {
+            let endpoint = GroupEndpoint {
+                group: group.to_owned(),
+                name: Some("any".to_owned()),
+            };
+            dedup_name_of_endpoint(":x", &endpoint, &Destination::parse(url).unwrap())
+        };
+        let name = endpoint("g", "http://a/");
+        assert_eq!(name, endpoint("g", "http://a/"));
+        assert_eq!(name.len(), 3 + 32);
+        assert!(name.starts_with(":x:"), "{name}");
+        for other in [endpoint("g", "http://b/"), endpoint("h", "http://a/")] {
+            assert_ne!(name, other);
+        }
     }
 }

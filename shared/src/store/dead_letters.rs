@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use super::args::{Args, command, integer, text};
 use super::host::{HostError, Reply, Step};
+use super::publish::due;
 use super::{Record, Store, scripts};
-use crate::message::MessageId;
+use crate::message::{MessageId, When};
 
 /// A listed envelope is read up to here; a longer header block is read again whole.
 const HEAD_END: &[u8] = b"4095";
@@ -54,10 +55,25 @@ pub struct Redrive {
     pub old: MessageId,
     /// The message that it becomes: of the same shard, drawn once and kept over repeats.
     pub new: MessageId,
-    /// An envelope that names the body of `old`; used when other messages use that body too.
+    /// An envelope that names the body of `old`; used when other messages use that body too, or
+    /// when it is changed.
     pub shared: Bytes,
     /// The entry in the event log.
     pub event: Bytes,
+    /// What `shared` has otherwise than `old`; `None` when nothing.
+    pub change: Option<RedriveChange>,
+}
+
+/// What a redriven message has otherwise than its dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedriveChange {
+    /// The body key that the new envelope names: the one of `old` if that has one, else `old`
+    /// itself; `None` when the envelope carries all it needs.
+    pub body_key: Option<String>,
+    /// Retries after the first attempt.
+    pub retries: u32,
+    /// When it is due.
+    pub when: When,
 }
 
 impl Store {
@@ -114,6 +130,7 @@ impl Store {
             new,
             shared,
             event,
+            change: None,
         };
         let redriven = self.redrive_all(&[redrive]).await?;
         Ok(redriven.first().copied().unwrap_or(Redriven::None))
@@ -127,7 +144,18 @@ impl Store {
                 .text(redrive.old.as_str())
                 .text(redrive.new.as_str())
                 .bytes(redrive.shared.clone())
-                .bytes(redrive.event.clone());
+                .bytes(redrive.event.clone())
+                .flag(redrive.change.is_some());
+            let args = match &redrive.change {
+                Some(change) => {
+                    let (due_ms, delay_ms) = due(change.when);
+                    args.text(change.body_key.as_deref().unwrap_or_default())
+                        .number(change.retries)
+                        .number(due_ms)
+                        .number(delay_ms)
+                }
+                None => args,
+            };
             vec![store.script(redrive.old.shard(), &scripts::REDRIVE_MESSAGE, args)]
         };
         let replies = self

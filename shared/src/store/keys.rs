@@ -21,6 +21,7 @@
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
 //! | `hs:{i}:c:<operation>:<tool message>` `…:final` | string | open placeholder of a deferred completion, with its context; its result |
 //! | `hs:{i}:o:<operation>` | hash | `record`: what another process needs to go on with an operation, its hooks among it; expires 30 days after its end |
+//! | `hs:{i}:ug` | hash | URL group -> its endpoints and default headers, as JSON |
 //! | `hs:{i}:sc` | zset | schedule -> due ms; not while it is paused |
 //! | `hs:{i}:sd` | hash | schedule -> definition (JSON), never changed but by a new one, whose message is under a body key of its own |
 //! | `hs:{i}:sf` | hash | schedule -> packed state: body key, paused, its last firing |
@@ -32,7 +33,7 @@
 
 use bytes::Bytes;
 
-use crate::message::Shard;
+use crate::message::{Lane, Shard};
 
 /// Builds keys under one prefix. Two prefixes share nothing, so that tests and tenants can share a
 /// server.
@@ -57,6 +58,11 @@ impl Keys {
     /// The envelope of `id`.
     pub fn envelope(&self, shard: Shard, id: &str) -> Bytes {
         format!("{}:{{{}}}:b:{id}", self.prefix, shard.index()).into()
+    }
+
+    /// The waiting messages of `lane`.
+    pub fn waiting(&self, shard: Shard, lane: &Lane) -> Bytes {
+        self.of_shard(shard, &format!("ln:{}", lane.as_str()))
     }
 
     /// The last response of the dead letter `id`.

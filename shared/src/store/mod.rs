@@ -21,11 +21,13 @@ mod meta;
 mod operations;
 mod order;
 mod publish;
+mod queues;
 mod record;
 mod recover;
 mod scan;
 mod schedules;
 mod tick;
+mod url_groups;
 
 pub mod embedded;
 pub mod faulty;
@@ -42,7 +44,7 @@ use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
 pub use completions::{Completion, CompletionKey, Placeholder, Withdrawn};
-pub use dead_letters::{DeadLetter, DlqCursor, Redrive, Redriven};
+pub use dead_letters::{DeadLetter, DlqCursor, Redrive, RedriveChange, Redriven};
 pub use deaths::{DeathRange, Deaths};
 pub use events::{EventPosition, EventRange, EventWalk, StoredEvent};
 pub use exchange::{
@@ -55,12 +57,14 @@ pub use lane_state::{FlowLanes, LaneState, Window};
 pub use lanes::{FlowKeyPage, LaneChange};
 pub use order::Order;
 pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
+pub use queues::{Queue, QueuePage};
 pub use record::Record;
 pub use scan::LiveMessages;
 pub use schedules::{
     PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
 };
 pub use tick::{DuePage, Tick, TickMember, Ticked};
+pub use url_groups::{StoredUrlGroup, UrlEndpoint, UrlGroup, UrlGroupChange, UrlGroupPage};
 
 use args::Args;
 use host::{Host, HostError, Reply, Step};

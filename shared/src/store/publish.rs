@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, text};
+use super::args::{Args, Reader};
 use super::host::{HostError, Step};
 use super::{Store, scripts};
 use crate::message::{
@@ -83,15 +83,34 @@ pub fn host_name(host_lane: &Lane) -> String {
     host_lane.as_str().trim_start_matches("h:").to_owned()
 }
 
-/// Several messages that share one body. All belong to one shard.
+/// Several messages that share one body. All belong to one shard. The same value may be sent any
+/// number of times.
 #[derive(Debug, Clone)]
 pub struct EnqueueGroup {
     /// Name of the body they share, of this shard and used by nothing else.
     pub body_key: String,
     /// The encoded envelope that holds the body.
     pub body: Bytes,
-    /// The members, whose envelopes name the body. Their deduplication scopes are not looked at.
+    /// The members, whose envelopes name the body.
     pub members: Vec<Enqueue>,
+}
+
+impl EnqueueGroup {
+    /// `messages` of one body under their names, ready to be sent.
+    pub fn new(messages: Vec<(MessageId, NewMessage)>) -> Result<Self, EnvelopeError> {
+        let first = messages.first();
+        let body_key = first.map_or_else(String::new, |(id, _)| format!("g_{id}"));
+        let body = first.map(|(_, message)| message.clone().into_envelope().encode());
+        let body = body.transpose()?.unwrap_or_default();
+        let members = messages
+            .into_iter()
+            .map(|(id, message)| Enqueue::new(id, message.sharing_body(&body_key)));
+        Ok(Self {
+            members: members.collect::<Result<_, _>>()?,
+            body_key,
+            body,
+        })
+    }
 }
 
 /// The store's answer to a publish: durable when it is returned.
@@ -134,16 +153,31 @@ impl Store {
         results
     }
 
-    /// Publishes all members of a group, or none; `false` when a guarded body was gone, and the
-    /// group may be sent again. When and limits are those of the first member. A repeat with the
-    /// same ids is safe and changes nothing.
+    /// Publishes the members of a group in one step: one answer for each, in order, or none when it
+    /// failed. When and limits are those of the first member. A repeat with the same ids is safe and
+    /// changes nothing; after [`HostError::Lost`] all may have been accepted.
     pub async fn publish_group(
         &self,
         shard: Shard,
         group: &EnqueueGroup,
-    ) -> Result<bool, HostError> {
+    ) -> Result<Vec<Accepted>, HostError> {
+        for _ in 0..=BODY_MISSING_RESENDS {
+            let answers = self.publish_group_once(shard, group).await?;
+            if answers.len() == group.members.len() {
+                return Ok(answers);
+            }
+        }
+        Err(body_missing())
+    }
+
+    /// One pipeline. No answers: a guarded body was gone when the script ran.
+    async fn publish_group_once(
+        &self,
+        shard: Shard,
+        group: &EnqueueGroup,
+    ) -> Result<Vec<Accepted>, HostError> {
         let Some(first) = group.members.first() else {
-            return Ok(true);
+            return Ok(Vec::new());
         };
         let mut steps = vec![self.guarded_envelope(shard, &group.body_key, &group.body)];
         for member in &group.members {
@@ -159,18 +193,30 @@ impl Store {
             .number(first.limits.cap)
             .number(first.limits.rate)
             .number(first.limits.period_ms)
+            .number(self.retention.dedup_window_ms)
             .number(group.members.len() as u64);
         for member in &group.members {
             args = args
                 .text(member.id.as_str())
+                .text(member.dedup_scope.as_deref().unwrap_or_default())
                 .text(member.lane.as_str())
                 .text(&member.host)
                 .bytes(member.event.clone());
         }
         steps.push(self.script(shard, &scripts::PUBLISH_GROUP, args));
-        let last = self.host.run(steps).await.pop();
-        let reply = last.unwrap_or_else(|| Err(HostError::Lost(String::new())))?;
-        Ok(text(&reply).as_deref() == Some("accepted"))
+        let mut replies = self.host.run(steps).await;
+        let script = replies.pop();
+        let script = script.unwrap_or_else(|| Err(HostError::Lost(String::new())))?;
+        let mut reader = Reader::new(script, "publish group")?;
+        let mut answers = Vec::with_capacity(group.members.len());
+        while reader.len() > 0 {
+            answers.extend(read_accepted(&mut reader)?);
+        }
+        // What kept the script from finding a body says more than that it did not.
+        match replies.into_iter().find_map(Result::err) {
+            Some(error) if answers.is_empty() => Err(error),
+            _ => Ok(answers),
+        }
     }
 
     /// One pipeline. `None`: the guarded body was gone when the script ran.
@@ -227,7 +273,7 @@ impl Store {
 }
 
 /// A time in milliseconds since the epoch and a delay in milliseconds; 0 = none.
-fn due(when: When) -> (u64, u64) {
+pub(super) fn due(when: When) -> (u64, u64) {
     match when {
         When::Now => (0, 0),
         When::At(ms) => (ms, 0),
@@ -246,7 +292,11 @@ fn body_missing() -> HostError {
 }
 
 fn read_answer(reply: super::host::Reply) -> Result<Option<Accepted>, HostError> {
-    let mut reader = Reader::new(reply, "publish")?;
+    read_accepted(&mut Reader::new(reply, "publish")?)
+}
+
+/// The next answer and its id; `None`: the body was missing.
+fn read_accepted(reader: &mut Reader) -> Result<Option<Accepted>, HostError> {
     let answer = reader.text()?;
     let id = reader
         .text()?

@@ -79,6 +79,8 @@ scripts! {
     COMPLETE_COMPLETION = "complete_completion" [];
     /// Takes back a deferred completion that nothing will complete.
     WITHDRAW_COMPLETION = "withdraw_completion" [];
+    /// Replaces a URL group.
+    REPLACE_URL_GROUP = "replace_url_group" [];
     /// Replaces the key ring.
     REPLACE_KEY_RING = "replace_key_ring" [];
     /// Repairs half states.

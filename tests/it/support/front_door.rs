@@ -19,7 +19,9 @@ use hookstash_shared::signing::SigningKeys;
 use hookstash_shared::store::embedded::EmbeddedHost;
 use hookstash_shared::store::host::Host;
 use hookstash_shared::store::redis_host::{RedisHost, RedisOptions, RedisUrl};
-use hookstash_shared::store::{Exchange, Exchanged, Fair, Outcome, Retention, Settlement, Store};
+use hookstash_shared::store::{
+    Exchange, Exchanged, Fair, Lease, Outcome, Retention, Settlement, Store,
+};
 use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +30,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::openapi::check_answer;
+use super::redis::RedisServer;
 
 /// What every request of a test carries.
 pub(crate) const TOKEN: &str = "t0ken==";
@@ -116,6 +119,13 @@ pub(crate) fn redis_state(url: &str) -> ApiState {
     state_on(Arc::new(host), Arc::new(SystemClock::new()))
 }
 
+/// Runs `test` on a door over each store.
+pub(crate) async fn on_both(test: impl AsyncFn(&FrontDoor)) {
+    test(&FrontDoor::embedded().await).await;
+    let redis = RedisServer::start();
+    test(&FrontDoor::open(redis_state(&redis.url())).await).await;
+}
+
 impl FrontDoor {
     /// A front door over a new embedded store.
     pub(crate) async fn embedded() -> Self {
@@ -162,6 +172,11 @@ impl FrontDoor {
     /// Sends a request without a body.
     pub(crate) async fn call(&self, method: &str, path: &str) -> Answered {
         answered(self.request(method, path)).await
+    }
+
+    /// Sends `body` as JSON.
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Answered {
+        answered(self.request(method, path).json(body)).await
     }
 
     /// Publishes `body` to `destination`.
@@ -216,23 +231,25 @@ impl FrontDoor {
         let mut count = 0;
         for leased in self.lease().await {
             for lease in leased.leases {
-                let settlement = Settlement {
-                    id: lease.id,
-                    token: lease.token,
-                    outcome: outcome.clone(),
-                    event: Bytes::from_static(b"{}"),
-                    children: Vec::new(),
-                };
-                let done = exchange(std::slice::from_ref(&settlement), 0);
-                self.state
-                    .store
-                    .exchange(lease.id.shard(), &done)
-                    .await
-                    .expect("settled");
+                self.settle_one(&lease, outcome).await;
                 count += 1;
             }
         }
         count
+    }
+
+    /// Ends what `lease` holds in `outcome`.
+    pub(crate) async fn settle_one(&self, lease: &Lease, outcome: &Outcome) {
+        let settlement = Settlement {
+            id: lease.id,
+            token: lease.token,
+            outcome: outcome.clone(),
+            event: Bytes::from_static(b"{}"),
+            children: Vec::new(),
+        };
+        let done = exchange(std::slice::from_ref(&settlement), 0);
+        let settled = self.state.store.exchange(lease.id.shard(), &done).await;
+        settled.expect("settled");
     }
 
     /// Lets everything that is ready die of `status` with this response.

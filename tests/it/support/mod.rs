@@ -1,5 +1,6 @@
 //! Equipment of the tests: real servers, a receiver, the program itself, a proxy between them.
 
+pub(crate) mod cost;
 pub(crate) mod front_door;
 pub(crate) mod hook_actor;
 pub(crate) mod load;

@@ -15,7 +15,7 @@ use hookstash_shared::store::{Child, LeaseToken, Outcome, Settlement};
 
 use super::caller::Answer;
 use super::ledger::{Ledger, Sent, Strictness};
-use crate::view::View;
+use crate::view::{Rec, View};
 
 /// Hosts of the two kinds.
 const CALLBACK: &str = "http://told.test/";
@@ -165,16 +165,16 @@ impl Ledger {
         broken
     }
 
-    /// Whether a message of `lane` starts too early. `view` is the store as it is now.
-    pub fn starts_early(&self, id: &MessageId, lane: &str, cap: usize, view: &View) -> bool {
-        let holds = |record: &&crate::view::Rec| {
-            record.holds == lane && matches!(record.state, 'w' | 'd' | 'l')
-        };
-        let live = view.records.values().filter(holds).count();
-        let is_strict = self.strictness != Strictness::Zombies;
-        let is_queued = lane.starts_with("q:") && !self.callbacks.sources.contains_key(id);
+    /// What is wrong when `id` starts before the callbacks of its queue have ended.
+    pub fn starts_early(&self, id: &MessageId) -> Option<String> {
+        let Sent { lane, cap, .. } = self.sent.get(id)?;
+        let holds =
+            |record: &&Rec| record.holds == *lane && matches!(record.state, 'w' | 'd' | 'l');
+        let live = self.view.records.values().filter(holds).count();
         // With room for more, another may have been leased before the callbacks came.
-        is_strict && is_queued && cap == 1 && live > 0
+        let is_strict = self.strictness != Strictness::Zombies && *cap == 1;
+        let is_early = is_strict && lane.starts_with("q:") && live > 0;
+        is_early.then(|| format!("{id} starts before the callbacks of {lane} have ended"))
     }
 }
 

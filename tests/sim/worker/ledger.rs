@@ -83,7 +83,7 @@ pub struct Ledger {
     pub exchanged_at: BTreeMap<usize, Duration>,
     /// Set until somebody looks.
     pub is_emptied: bool,
-    view: View,
+    pub view: View,
     ended: BTreeMap<MessageId, Rec>,
 }
 
@@ -253,7 +253,9 @@ impl Ground {
             if !is_known {
                 broken.push(format!("{id} was settled under a lease that nobody had"));
             }
-            broken.into_iter().for_each(|line| self.breaks(line));
+            for line in broken {
+                self.breaks(line);
+            }
         }
         for lease in leases {
             let (id, token) = (lease.id, lease.token);
@@ -341,12 +343,7 @@ impl Ground {
             if !is_current && !may_be_stale {
                 broken.push(format!("{id} was called without a lease"));
             }
-            let (lane, cap) = (sent.lane.clone(), sent.cap);
-            if ledger.starts_early(&id, &lane, cap, &ledger.view) {
-                broken.push(format!(
-                    "{id} starts before the callbacks of {lane} have ended"
-                ));
-            }
+            broken.extend(ledger.starts_early(&id));
             let count = ledger.calls.entry(id).or_default();
             *count += 1;
             let count = *count;
