@@ -120,7 +120,7 @@ fn c07_three_schedulers_fire_each_of_600_minutes_once_while_workers_crash_and_re
             });
             // One dies within the minute, often while it fires, and one stands still for a while.
             let died_after = Duration::from_millis(scene.ground.random.below(4_000));
-            let left = MINUTE - died_after;
+            let left = MINUTE.saturating_sub(died_after);
             scene.pass(died_after).await;
             match scene.below(4) {
                 0 => scene.processes[0].control.kill(),

@@ -144,7 +144,7 @@ impl World {
         };
         let is_stale = self.chance(20);
         match self.below(2) {
-            0 if is_stale => tick.body_key = "another".to_owned(),
+            0 if is_stale => "another".clone_into(&mut tick.body_key),
             1 if is_stale => tick.expected_ms -= MINUTE_MS,
             _ => {}
         }
