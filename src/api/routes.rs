@@ -21,6 +21,7 @@ const MESSAGE_FILTERS: &[&str] = &[
     "fromDate",
     "toDate",
     "count",
+    "cursor",
 ];
 const DEAD_LETTER_FILTERS: &[&str] = &[
     "dlqIds",
