@@ -22,6 +22,7 @@ const MESSAGE_FILTERS: &[&str] = &[
     "fromDate",
     "toDate",
     "count",
+    "cursor",
 ];
 const DEAD_LETTER_FILTERS: &[&str] = &[
     "dlqIds",

@@ -162,13 +162,13 @@ impl AgentHook {
     /// What it takes of the limits of its operation.
     pub(crate) fn size(&self) -> HookSize {
         let pattern = self.json.get("matcher").and_then(Value::as_str);
-        let is_stored = self.json.contains_key("webhook");
-        let json_bytes = if is_stored { bytes(&self.json) } else { 0 };
-        // One that is longer than any may be is refused by its hook's name.
         let chars = |pattern: &str| pattern.chars().take(PATTERN_CHARS_MAX + 1).count();
+        let pattern_chars = pattern.map_or(0, chars);
+        // A pattern that is longer than any may be is refused by the name of its hook.
+        let is_counted = self.json.contains_key("webhook") && pattern_chars <= PATTERN_CHARS_MAX;
         HookSize {
-            pattern_chars: pattern.map_or(0, chars),
-            json_bytes,
+            pattern_chars,
+            json_bytes: if is_counted { bytes(&self.json) } else { 0 },
         }
     }
 

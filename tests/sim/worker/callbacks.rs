@@ -185,7 +185,7 @@ fn sent(child: &Child, envelope: &Envelope, told: bytes::Bytes) -> Sent {
         url,
         body: told,
         lane: child.lane.as_str().to_owned(),
-        cap: usize::MAX,
+        cap: usize::try_from(u32::MAX).expect("32 bits"),
         is_told: false,
     }
 }
