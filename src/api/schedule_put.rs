@@ -1,9 +1,7 @@
 //! `POST /v2/schedules/{destination}`: creating a schedule, or replacing the one of its name.
 
-use std::net::SocketAddr;
-
 use axum::Json;
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
@@ -17,9 +15,11 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 
+use super::accept::{Asked, Recipient};
 use super::error::ApiError;
+use super::group_headers::with_defaults;
 use super::publish_headers::{CRON, SCHEDULE_ID};
-use super::{Api, ApiState, body, destination, publish_headers};
+use super::{Api, ApiState, accept, body, destination, publish_headers};
 
 /// Longest name of a schedule in bytes.
 const ID_BYTES_MAX: usize = 256;
@@ -33,6 +33,8 @@ struct Draft {
     id: String,
     cron: Cron,
     message: NewMessageBuilder,
+    /// The URL group that its messages go to.
+    group: Option<String>,
 }
 
 /// Whether `text` can name a schedule.
@@ -44,7 +46,7 @@ pub(super) fn is_id(text: &str) -> bool {
 /// Creates or replaces a schedule. Everything but the body is checked before the body is read.
 pub(super) async fn put(api: &Api, route: &str, request: Request) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let draft = match draft(&api.state, route, &parts) {
+    let draft = match draft(&api.state, route, &parts).await {
         Ok(draft) => draft,
         Err(refusal) => {
             body::discard_body(&parts.headers, body).await;
@@ -58,7 +60,9 @@ pub(super) async fn put(api: &Api, route: &str, request: Request) -> Result<Resp
         .await?;
     let message = draft.message.body(held.bytes.clone());
     let message = message.build(api.state.clock.now_ms(), limits)?;
-    let put = store(&api.state, draft.id.clone(), draft.cron, message).await?;
+    let mut schedule = Schedule::new(draft.cron, 0, random_name("scb_", &*api.state.random));
+    schedule.group = draft.group;
+    let put = store(&api.state, draft.id.clone(), schedule, message).await?;
     Ok(match put {
         SchedulePut::Accepted => Json(json!({ "scheduleId": draft.id })).into_response(),
         SchedulePut::Duplicate(first) => {
@@ -72,7 +76,7 @@ pub(super) async fn put(api: &Api, route: &str, request: Request) -> Result<Resp
     })
 }
 
-fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError> {
+async fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError> {
     let target = parts.uri.path_and_query();
     let target = target.map_or("", |target| target.as_str());
     let target = destination::cut_behind(route, target)?;
@@ -97,16 +101,35 @@ fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError
         None => random_name("scd_", &*state.random),
     };
     let check = |url: &str| destination::check(url, &state.egress, &*state.environment);
-    let destination = check(&target.text)?;
-    let message = publish_headers::configure(destination, &headers, &options, &check)?;
-    let message = match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
-        Some(ConnectInfo(peer)) => message.caller_ip(peer.ip().to_canonical()),
+    let (message, group) = match accept::find(state, &target.text).await? {
+        Recipient::Url(destination) => {
+            let message = publish_headers::configure(destination, &headers, &options, &check)?;
+            (message, None)
+        }
+        Recipient::Group(name, group) => {
+            let asked = Asked {
+                headers: &headers,
+                options: &options,
+                queue: None,
+                caller_ip: None,
+            };
+            let headers = with_defaults(&asked, &group.headers)?;
+            // Its endpoints are asked for at each firing; until then any of them stands for all.
+            let first = group.endpoints.into_iter().next();
+            let first = first.ok_or(ApiError::Internal("a URL group without endpoints"))?;
+            let message = publish_headers::configure(first.url, &headers, &options, &check)?;
+            (message, Some(name))
+        }
+    };
+    let message = match accept::caller_ip(parts) {
+        Some(address) => message.caller_ip(address),
         None => message,
     };
     Ok(Draft {
         message: message.schedule(id.clone()),
         id,
         cron,
+        group,
     })
 }
 
@@ -144,10 +167,10 @@ fn take(
 async fn store(
     state: &ApiState,
     id: String,
-    cron: Cron,
+    mut schedule: Schedule,
     message: NewMessage,
 ) -> Result<SchedulePut, ApiError> {
-    let delay_ms = match message.when() {
+    schedule.delay_ms = match message.when() {
         When::Now => 0,
         When::After(delay) => delay.as_millis().try_into().unwrap_or(u64::MAX),
         When::At(_) => {
@@ -177,10 +200,9 @@ async fn store(
         .host_time(shard)
         .await
         .map_err(ApiError::of_read)?;
-    let due_ms = cron.next_after(now_ms);
+    schedule.created_ms = now_ms;
+    let due_ms = schedule.cron.next_after(now_ms);
     let due_ms = due_ms.ok_or_else(|| ApiError::invalid("Upstash-Cron", "it is never due"))?;
-    let mut schedule = Schedule::new(cron, now_ms, random_name("scb_", &*state.random));
-    schedule.delay_ms = delay_ms;
     let put = PutSchedule {
         id,
         schedule,

@@ -5,12 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
-    Envelope, Limits, MessageId, NewMessageBuilder, Shard, State, When, place_schedule, random_name,
+    Destination, Envelope, Limits, MessageId, NewMessageBuilder, Shard, State, When,
+    place_schedule, random_name,
 };
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::store::host::Step;
 use hookstash_shared::store::{
-    LaneChange, PutSchedule, Redriven, Schedule, SchedulePut, StoredSchedule,
+    LaneChange, PutSchedule, Redriven, Schedule, SchedulePut, StoredSchedule, UrlEndpoint,
+    UrlGroup, UrlGroupChange,
 };
 use tokio::time::Instant;
 
@@ -22,6 +24,10 @@ use crate::support::told::{bytes, callback, told};
 const YEARLY: &str = "0 0 1 1 *";
 
 async fn put(stage: &Stage, id: &str, message: NewMessageBuilder) -> Shard {
+    put_to(stage, id, message, None).await
+}
+
+async fn put_to(stage: &Stage, id: &str, message: NewMessageBuilder, group: Option<&str>) -> Shard {
     let now_ms = stage.store.host_time(Shard::default()).await.unwrap();
     let message = message
         .schedule(id)
@@ -36,6 +42,7 @@ async fn put(stage: &Stage, id: &str, message: NewMessageBuilder) -> Shard {
     let cron = Cron::parse(YEARLY).unwrap();
     let due_ms = cron.next_after(now_ms).unwrap();
     let mut schedule = Schedule::new(cron, now_ms, random_name("scb_", &SystemRandom));
+    schedule.group = group.map(str::to_owned);
     if let When::After(delay) = message.when() {
         schedule.delay_ms = delay.as_millis().try_into().unwrap();
     }
@@ -248,6 +255,61 @@ async fn a_callback_of_a_scheduled_message_tells_its_schedule_and_the_body_they_
         assert_eq!(bytes(&told, "sourceBody"), b"shared");
         let fired = found(&stage, "s").await.fired;
         assert_eq!(told["sourceMessageId"], fired[0].as_str());
+    }
+}
+
+#[tokio::test]
+async fn the_endpoints_of_a_url_group_are_those_of_the_firing() {
+    for stage in Stage::both() {
+        let receiver = Receiver::always(Answer::ok());
+        let _worker = stage.work();
+        let endpoint = |path: &str| UrlEndpoint {
+            url: Destination::parse(&receiver.url(path)).unwrap(),
+            name: Some(path.trim_start_matches('/').to_owned()),
+        };
+        let mut group = UrlGroup::new(1);
+        group.endpoints = vec![endpoint("/a"), endpoint("/b")];
+        let replaced = stage.store.replace_url_group("g", None, &group).await;
+        assert_eq!(replaced, Ok(UrlGroupChange::Replaced));
+        let shard = put_to(
+            &stage,
+            "s",
+            message(&receiver.url("/a")).body("x"),
+            Some("g"),
+        )
+        .await;
+        make_due(&stage, shard, "s").await;
+        let first = wait_until_fired(&stage, "s", &[]).await;
+        assert_eq!(first.fired.len(), 2);
+        let requests = receiver.wait_for(2, SOON).await;
+        let mut paths: Vec<&str> = requests.iter().map(|one| one.path.as_str()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["/a", "/b"]);
+        for request in &requests {
+            assert_eq!(request.header("Upstash-Topic-Name"), Some("g"));
+            assert_eq!(request.text(), "x");
+        }
+        let stored = stage.store.url_group("g").await.unwrap();
+        let empty = UrlGroup::new(1);
+        let replaced = stage
+            .store
+            .replace_url_group("g", stored.as_ref(), &empty)
+            .await;
+        assert_eq!(replaced, Ok(UrlGroupChange::Replaced));
+        make_due(&stage, shard, "s").await;
+        let deadline = Instant::now() + SOON;
+        while found(&stage, "s").await.fault.as_deref() != Some("the URL group has no endpoints") {
+            assert!(Instant::now() < deadline, "{:?}", found(&stage, "s").await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(
+            found(&stage, "s").await.fired,
+            first.fired,
+            "the last that made any"
+        );
+        receiver
+            .expect_no_more_than(2, Duration::from_millis(200))
+            .await;
     }
 }
 

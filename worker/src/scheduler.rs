@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
-use hookstash_shared::message::{MessageId, Shard};
+use hookstash_shared::message::{Destination, GroupEndpoint, MessageId, Shard};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{DuePage, Schedule, Tick, Ticked};
 
@@ -26,6 +26,11 @@ const STALL_PAUSE: Duration = Duration::from_millis(200);
 /// Schedules that are fired together.
 const PAGE: u32 = 32;
 const GONE: &str = "the stored message is missing or cannot be read: create the schedule again";
+
+const NO_ENDPOINT: &str = "the URL group has no endpoints";
+
+/// Where one message goes; `None` = to the destination of the schedule's own.
+type Endpoint = Option<(Destination, GroupEndpoint)>;
 
 /// The scheduler of one shard.
 struct Scheduler {
@@ -150,12 +155,43 @@ impl Scheduler {
         let Some((header, bytes)) = found else {
             return Ok(nothing());
         };
+        let endpoints = match &schedule.group {
+            None => vec![None],
+            Some(group) => self.endpoints(group).await?,
+        };
+        if endpoints.is_empty() {
+            return Ok(Tick::without_message(
+                id,
+                schedule,
+                due_ms,
+                next_ms,
+                NO_ENDPOINT,
+            ));
+        }
         let mut tick = Tick::new(id, schedule, (due_ms, next_ms), (&header, bytes));
-        let message = MessageId::new(self.shard, now_ms, &*self.worker.random);
-        Ok(match tick.add(message, now_ms, &header, None) {
-            Ok(()) => tick,
-            Err(_) => nothing(),
-        })
+        for endpoint in endpoints {
+            let message = MessageId::new(self.shard, now_ms, &*self.worker.random);
+            if tick.add(message, now_ms, &header, endpoint).is_err() {
+                return Ok(nothing());
+            }
+        }
+        Ok(tick)
+    }
+
+    /// The endpoints of a URL group as they are now; none when there is no such group.
+    async fn endpoints(&self, name: &str) -> Result<Vec<Endpoint>, HostError> {
+        let stored = match self.worker.store.url_group(name).await {
+            // One that cannot be read holds up no other schedule.
+            Err(HostError::Fault(_)) | Ok(None) => return Ok(Vec::new()),
+            Ok(Some(stored)) => stored,
+            Err(error) => return Err(error),
+        };
+        let endpoints = stored.group.endpoints.into_iter().map(|endpoint| {
+            let group = name.to_owned();
+            let name = endpoint.name;
+            Some((endpoint.url, GroupEndpoint { group, name }))
+        });
+        Ok(endpoints.collect())
     }
 
     async fn fire(&self, tick: &Tick) -> Result<Ticked, HostError> {
