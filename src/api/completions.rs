@@ -3,11 +3,15 @@
 //! The result is reviewed by the controls of its operation and becomes the final one, unless there
 //! is one. Everyone who asks gets the same final result; `applied` says whose it is.
 
+use std::time::Duration;
+
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use hookstash_producer::hooks::ToolRunResult;
 use hookstash_producer::runtime::{CompleteError, RecoverError, ReviewError};
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ApiError;
@@ -15,31 +19,53 @@ use super::{Shared, body};
 
 /// Longest id in the path, in bytes.
 const ID_BYTES_MAX: usize = 512;
+/// Largest result in bytes: it is held, with copies, for as long as its controls take.
+const RESULT_BYTES_MAX: usize = 1024 * 1024;
+/// Results that are reviewed at one time.
+pub(super) const COMPLETIONS_MAX: usize = 32;
+/// Longest time for all controls of a result together.
+const COMPLETION_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Completes one placeholder. A client that goes away before its verdict has changed nothing.
 pub(super) async fn complete(
     State(api): State<Shared>,
-    Path((operation, tool_message)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
+    let Ok(Path((operation, tool_message))) = path else {
+        body::discard(request).await;
+        return Err(ApiError::invalid("path", "its ids are no UTF-8"));
+    };
     if operation.len() > ID_BYTES_MAX || tool_message.len() > ID_BYTES_MAX {
         body::discard(request).await;
         return Err(ApiError::Placeholder);
     }
     let (parts, body) = request.into_parts();
-    let max = api.state.limits.body_bytes_max;
+    let max = api.state.limits.body_bytes_max.min(RESULT_BYTES_MAX);
     let held = api.bodies.read(&parts.headers, body, max).await?;
+    let busy = |_| ApiError::Unavailable("too many results are reviewed at this moment");
+    let _place = api.completions.try_acquire().map_err(busy)?;
     let result = read(&held.bytes)?;
+    // Publishing needs its part of the budget meanwhile.
+    drop(held);
     let never = CancellationToken::new();
     let completions = &api.state.completions;
-    let completed = completions
-        .complete(&operation, &tool_message, result, &never)
+    let completing = completions.complete(&operation, &tool_message, result, &never);
+    let completed = timeout(COMPLETION_TIMEOUT, completing)
         .await
+        .map_err(|_| late())?
         .map_err(refusal)?;
     Ok(Json(json!({
         "applied": completed.applied,
         "result": completed.publication.result,
     })))
+}
+
+fn late() -> ApiError {
+    ApiError::Unknown(format!(
+        "its controls did not decide within {} seconds; sending it again is safe",
+        COMPLETION_TIMEOUT.as_secs()
+    ))
 }
 
 /// The result in a body: an object with `content`, and whatever else a result has. It succeeded

@@ -30,12 +30,12 @@ pub(super) struct Target {
 
 /// Cuts the raw request target (path and query) of a publish.
 pub(super) fn of_publish(target: &str) -> Result<Target, ApiError> {
-    cut_behind(PUBLISH, target)
+    behind(PUBLISH, target)
 }
 
 /// Cuts a raw request target behind `route`, which may stand there again when it is in the client's
 /// base URL already.
-pub(super) fn cut_behind(route: &str, target: &str) -> Result<Target, ApiError> {
+pub(super) fn behind(route: &str, target: &str) -> Result<Target, ApiError> {
     let mut behind = target.strip_prefix(route).unwrap_or_default();
     let repeated = route.trim_start_matches('/');
     while let Some(rest) = behind.trim_start_matches('/').strip_prefix(repeated) {

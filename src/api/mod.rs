@@ -107,6 +107,8 @@ struct Api {
     bodies: BodyBudget,
     /// Places of the pages that are made at one time.
     lists: Semaphore,
+    /// Places of the results that are reviewed at one time.
+    completions: Semaphore,
     store_answer: health::StoreAnswer,
 }
 
@@ -125,6 +127,7 @@ pub fn router(state: ApiState) -> Router {
         state,
         bodies: BodyBudget::new(),
         lists: Semaphore::new(dlq::LISTS_MAX),
+        completions: Semaphore::new(completions::COMPLETIONS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
     let (described, _) = routes::protocol().finish();

@@ -68,9 +68,9 @@ pub(super) fn protocol() -> Routes {
         of_messages,
         of_events,
         of_dead_letters,
+        of_flow_control,
         of_queues,
         of_url_groups,
-        of_flow_control,
         of_schedules,
         of_keys,
         of_runtimes,
@@ -81,12 +81,9 @@ pub(super) fn protocol() -> Routes {
 }
 
 fn publishing(routes: Routes) -> Routes {
+    let enqueue = doc("Publish a message into a FIFO queue", PUBLISHED);
+    let batch = doc("Publish many messages", &[(200, "BatchAnswer")]);
     let publish = doc("Publish a message to a URL, or to a URL group", PUBLISHED);
-    let enqueue = doc("Put a message into a queue", PUBLISHED);
-    let batch = doc(
-        "Publish many messages, each by itself",
-        &[(200, "BatchAnswer")],
-    );
     routes
         // Without a destination: its text says what is missing.
         .alias(&Method::POST, "/v2/publish/", publish::publish)
@@ -109,34 +106,6 @@ fn publishing(routes: Routes) -> Routes {
             "/v2/batch",
             batch::batch,
             batch.body("Batch"),
-        )
-}
-
-fn of_queues(routes: Routes) -> Routes {
-    let done: &[(u16, &str)] = &[(200, "")];
-    let list = doc("List queues, the newest first", &[(200, "Queues")]);
-    let show = doc("Show a queue", &[(200, "Queue")]);
-    let upsert = doc("Create a queue, or change it", done).body("QueueChange");
-    let delete = doc("Delete a queue and cancel what waits in it", done);
-    let pause = doc("Let a queue wait", done);
-    let resume = doc("Let it go on", done);
-    let (one, all) = ("/v2/queues/{name}", "/v2/queues");
-    routes
-        .on(&Method::GET, all, queues::list, list)
-        .on(&Method::POST, all, queues::upsert, upsert)
-        .on(&Method::GET, one, queues::get, show)
-        .on(&Method::DELETE, one, queues::delete, delete)
-        .on(
-            &Method::POST,
-            "/v2/queues/{name}/pause",
-            queues::pause,
-            pause,
-        )
-        .on(
-            &Method::POST,
-            "/v2/queues/{name}/resume",
-            queues::resume,
-            resume,
         )
 }
 
@@ -279,6 +248,44 @@ fn of_flow_control(routes: Routes) -> Routes {
             "/v2/globalParallelism",
             flow_control::global_parallelism,
             parallelism,
+        )
+}
+
+fn of_queues(routes: Routes) -> Routes {
+    let (get, post) = (&Method::GET, &Method::POST);
+    let done: &[(u16, &str)] = &[(200, "")];
+    let upsert = doc("Create a queue or change it", done).body("QueueChange");
+    routes
+        .on(
+            get,
+            "/v2/queues",
+            queues::list,
+            doc("List queues", &[(200, "Queues")]),
+        )
+        .on(post, "/v2/queues", queues::upsert, upsert)
+        .on(
+            get,
+            "/v2/queues/{name}",
+            queues::get,
+            doc("Show a queue", &[(200, "Queue")]),
+        )
+        .on(
+            &Method::DELETE,
+            "/v2/queues/{name}",
+            queues::delete,
+            doc("Delete a queue and cancel what waits in it", done),
+        )
+        .on(
+            post,
+            "/v2/queues/{name}/pause",
+            queues::pause,
+            doc("Let its messages wait", done),
+        )
+        .on(
+            post,
+            "/v2/queues/{name}/resume",
+            queues::resume,
+            doc("Let them go on", done),
         )
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn put(api: &Api, route: &str, request: Request) -> Result<Resp
 fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, ApiError> {
     let target = parts.uri.path_and_query();
     let target = target.map_or("", |target| target.as_str());
-    let target = destination::cut_behind(route, target)?;
+    let target = destination::behind(route, target)?;
     let (own, options): (Vec<_>, Vec<_>) = target
         .options
         .into_iter()

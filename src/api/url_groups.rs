@@ -107,6 +107,7 @@ pub(super) async fn remove(
             "expected name or url in each",
         ));
     }
+    let now_ms = api.state.clock.now_ms();
     change(&api, &name, now_ms, |stored| {
         let group = stored.map(|stored| {
             let mut group = stored.group.clone();

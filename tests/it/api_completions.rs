@@ -8,6 +8,7 @@ use hookstash_shared::store::{CompletionKey, Store};
 use serde_json::{Value, json};
 
 use crate::support::front_door::{Answered, FrontDoor, answered, embedded_state};
+use crate::support::program::SOON;
 use crate::support::receiver::{Answer, Receiver};
 
 /// An operation with an after-control at `url`, and a placeholder of it.
@@ -151,4 +152,71 @@ async fn callers_that_race_get_one_result() {
             .iter()
             .all(|one| one.json["result"] == answers[0].json["result"])
     );
+}
+
+#[tokio::test]
+async fn a_result_of_a_mebibyte_is_taken_and_a_larger_one_is_not() {
+    const MAX: usize = 1024 * 1024;
+    let front = FrontDoor::embedded().await;
+    open(&front.state.store, "op", None).await;
+    let of_length = |length: usize| {
+        let frame = json!({"content": ""}).to_string();
+        json!({"content": "x".repeat(length - frame.len())}).to_string()
+    };
+    let refused = complete(&front, "op", &of_length(MAX + 1)).await;
+    assert_eq!(refused.status, 413);
+    let taken = complete(&front, "op", &of_length(MAX)).await;
+    assert_eq!((taken.status, &taken.json["applied"]), (200, &json!(true)));
+}
+
+#[tokio::test]
+async fn results_whose_controls_hang_keep_others_waiting_but_not_publishing() {
+    const PLACES: usize = 32;
+    let policy = Receiver::always(Answer::hang());
+    let front = Arc::new(FrontDoor::embedded().await);
+    open(&front.state.store, "op", Some(policy.url("/check"))).await;
+    let waiting: Vec<_> = (0..PLACES)
+        .map(|_| {
+            let front = Arc::clone(&front);
+            tokio::spawn(async move { complete(&front, "op", r#"{"content":"x"}"#).await })
+        })
+        .collect();
+    policy.wait_for(PLACES, SOON).await;
+    let refused = complete(&front, "op", r#"{"content":"x"}"#).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.headers.contains_key("retry-after"));
+    assert!(
+        refused
+            .error()
+            .contains("sending the request again is safe")
+    );
+    let published = front.publish("https://example.com/hook", &[], "x").await;
+    assert_eq!(published.status, 200, "{published:?}");
+    // Whoever goes away gives its place back.
+    for one in waiting {
+        one.abort();
+        drop(one.await);
+    }
+    open(&front.state.store, "free", None).await;
+    let free = async {
+        loop {
+            let answer = complete(&front, "free", r#"{"content":"x"}"#).await;
+            if answer.status == 200 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let freed = tokio::time::timeout(SOON, free).await;
+    freed.expect("a place is free again");
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_text_is_refused_like_everything_else() {
+    let front = FrontDoor::embedded().await;
+    for path in ["/v1/completions/%FF/row", "/v1/completions/op/%C3%28"] {
+        let answer = answered(front.request("POST", path).body("{}")).await;
+        assert_eq!(answer.status, 400, "{path}");
+        assert_eq!(answer.error(), "invalid path: its ids are no UTF-8");
+    }
 }

@@ -403,6 +403,27 @@ fn a_completion_is_won_once_and_its_expiry_reopens_nothing() {
 }
 
 #[test]
+fn a_placeholder_is_not_opened_beside_a_result_that_outlives_it() {
+    let bench = Bench::new();
+    let key = CompletionKey::new("op", "1", Shards::ONE);
+    let store = &bench.store;
+    let open = || block_on(store.open_completion(&key, "context".into())).expect("open");
+    let complete = |text: &'static str| block_on(store.complete(&key, text.into())).expect("done");
+    open();
+    assert_eq!(complete("first"), Completion::Won);
+    // Between the end of the placeholder and that of its result.
+    bench.clock.advance(DAY * 30 + Duration::from_secs(30));
+    open();
+    assert_eq!(block_on(store.placeholder(&key)), Ok(None));
+    assert_eq!(complete("second"), Completion::Unknown);
+    // It is not there for ever either: a new one may be opened when nothing is left.
+    bench.clock.advance(Duration::from_mins(1));
+    assert_eq!(complete("third"), Completion::Unknown);
+    open();
+    assert_eq!(complete("fourth"), Completion::Won);
+}
+
+#[test]
 fn a_placeholder_is_withdrawn_while_it_is_empty_and_only_then() {
     let bench = Bench::new();
     let key = CompletionKey::new("op", "1", Shards::ONE);

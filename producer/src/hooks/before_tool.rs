@@ -6,7 +6,7 @@ use super::dispatcher::{EnvironmentHooks, HookDispatcher};
 use super::environment_hooks::EnvironmentError;
 use super::event::{BeforeToolCall, Event, Mock, ToolCall, ToolRunResult};
 use super::mode::Mode;
-use super::notify::log_handler;
+use super::notify::{call as call_handler, log_handler};
 use super::persisted::PersistedHooks;
 
 impl HookDispatcher {
@@ -122,7 +122,7 @@ impl HookDispatcher {
                     continue;
                 }
             }
-            if let Err(error) = handler(event.clone()).await {
+            if let Err(error) = call_handler(handler, &event).await {
                 log_handler(&event, hook, &*error);
             }
             if let Some(result) = mock.result() {

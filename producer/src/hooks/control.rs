@@ -14,7 +14,7 @@ use super::environment_hooks::EnvironmentError;
 use super::error::{DeliveryError, HookErrorCode};
 use super::event::{AfterToolCall, BeforeToolCall, Event, ToolCall};
 use super::hook::Hook;
-use super::notify::fields_of;
+use super::notify::{caught, fields_of};
 use super::outbound::Purpose;
 use super::persisted::PersistedHooks;
 use super::webhook::{OnError, WebhookConfig};
@@ -139,7 +139,7 @@ impl HookDispatcher {
             let asked = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Ok(Verdict::Cancelled),
-                asked = self.0.ask(&event, &mut fields, hook, webhook) => asked,
+                asked = caught(self.0.ask(&event, &mut fields, hook, webhook)) => asked,
             };
             // The answer may have come together with the cancellation.
             if cancel.is_cancelled() {

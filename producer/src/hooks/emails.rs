@@ -8,9 +8,12 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use hookstash_shared::clock::Clock;
 use indexmap::IndexMap;
+use tokio::time::timeout;
 
 /// How long an answer is used, from the beginning of its lookup; "none" and failures too.
 const KEPT: Duration = Duration::from_mins(5);
+/// Longest time that a lookup is waited for: deliveries and controls wait with it.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most users kept. The oldest goes first, however often it was asked for.
 const USERS_MAX: usize = 1_000;
 
@@ -20,7 +23,8 @@ pub trait UserLookup: Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever the source fails with. The delivery goes on without an address, and the error is
-    /// not shown, because it may quote what was asked.
+    /// not shown, because it may quote what was asked. The same after five seconds without an
+    /// answer; the future is dropped then.
     fn email<'a>(
         &'a self,
         user_id: &'a str,
@@ -81,11 +85,11 @@ impl Emails {
 /// A task of its own, so that it ends whoever waits.
 fn begin(users: Arc<dyn UserLookup>, user_id: String) -> Lookup {
     let task = tokio::spawn(async move {
-        let found = users.email(&user_id).await;
-        if found.is_err() {
+        let found = timeout(LOOKUP_TIMEOUT, users.email(&user_id)).await;
+        if !matches!(found, Ok(Ok(_))) {
             tracing::warn!("[HookDispatcher] Failed to resolve webhook user email");
         }
-        found.ok().flatten().map(Arc::from)
+        found.ok()?.ok()?.map(Arc::from)
     });
     task.map(|ended| ended.ok().flatten()).boxed().shared()
 }

@@ -17,6 +17,7 @@ impl UserLookup for Counting {
             match user_id {
                 "bad" => Err("no".into()),
                 "none" => Ok(None),
+                "silent" => std::future::pending().await,
                 "panics" => panic!("a lookup that panics"),
                 _ => Ok(Some(format!("{user_id}@mail.test"))),
             }
@@ -80,4 +81,15 @@ async fn a_lookup_that_panics_is_a_failed_one() {
 async fn without_a_source_nobody_has_an_address() {
     let emails = Emails::new(None, Arc::new(ManualClock::at(0)));
     assert_eq!(emails.of("u").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_without_an_answer_is_given_up_and_counts_as_failed() {
+    let (emails, users, _) = emails();
+    let start = tokio::time::Instant::now();
+    for _ in 0..2 {
+        assert_eq!(emails.of("silent").await, None);
+    }
+    assert_eq!(start.elapsed(), LOOKUP_TIMEOUT);
+    assert_eq!(users.0.load(Ordering::SeqCst), 1);
 }

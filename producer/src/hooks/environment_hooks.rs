@@ -6,7 +6,7 @@
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::Trust;
 
-use super::hook::Hook;
+use super::hook::{Hook, HookSize};
 use super::hook_type::HookType;
 use super::matcher::Matcher;
 use super::webhook::{HookUrl, OnError, ResponseHandling, WebhookConfig};
@@ -15,7 +15,8 @@ use super::webhook::{HookUrl, OnError, ResponseHandling, WebhookConfig};
 pub const RESERVED_PREFIX: &str = "server-env-webhook:";
 
 const URL: &str = "AGENT_HOOK_WEBHOOK_URL";
-const TOKEN: &str = "AGENT_HOOK_WEBHOOK_TOKEN";
+/// What the environment's hooks authenticate with.
+pub(crate) const TOKEN: &str = "AGENT_HOOK_WEBHOOK_TOKEN";
 const EVENTS: &str = "AGENT_HOOK_WEBHOOK_EVENTS";
 const RESPONSE_HANDLING: &str = "AGENT_HOOK_WEBHOOK_RESPONSE_HANDLING";
 const ON_ERROR: &str = "AGENT_HOOK_WEBHOOK_ON_ERROR";
@@ -146,6 +147,7 @@ impl Settings {
             webhook: Some(webhook),
             trust: Trust::Operator,
             json: None,
+            size: HookSize::default(),
         }
     }
 }

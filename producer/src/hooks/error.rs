@@ -197,6 +197,18 @@ pub enum RegisterError {
         /// The limit.
         max: usize,
     },
+    /// Their matchers are too long together.
+    #[error("the matchers of an operation have at most {max} characters together")]
+    Patterns {
+        /// The limit.
+        max: usize,
+    },
+    /// Their persisted form is too large.
+    #[error("the webhooks of an operation take at most {max} bytes as JSON")]
+    TooLarge {
+        /// The limit in bytes.
+        max: usize,
+    },
     /// Persisted hooks are a JSON array.
     #[error("persisted hooks are an array")]
     NotAList,

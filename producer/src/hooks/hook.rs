@@ -1,5 +1,6 @@
 //! A hook: what callers register, and what it is after all its rules have been checked.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use super::environment_hooks::RESERVED_PREFIX;
 use super::event::{Event, HookEvent};
 use super::hook_type::{HookType, UnknownHookType};
-use super::matcher::{Matcher, PatternError};
+use super::matcher::{Matcher, PATTERN_CHARS_MAX, PatternError};
 use super::webhook::{Webhook, WebhookConfig, WebhookError};
 
 /// Most characters of an id that an error shows.
@@ -158,6 +159,19 @@ impl AgentHook {
         self.id().is_some_and(|id| id.starts_with(RESERVED_PREFIX))
     }
 
+    /// What it takes of the limits of its operation.
+    pub(crate) fn size(&self) -> HookSize {
+        let pattern = self.json.get("matcher").and_then(Value::as_str);
+        let is_stored = self.json.contains_key("webhook");
+        let json_bytes = if is_stored { bytes(&self.json) } else { 0 };
+        // One that is longer than any may be is refused by its hook's name.
+        let chars = |pattern: &str| pattern.chars().take(PATTERN_CHARS_MAX + 1).count();
+        HookSize {
+            pattern_chars: pattern.map_or(0, chars),
+            json_bytes,
+        }
+    }
+
     fn id(&self) -> Option<&str> {
         self.json.get("id").and_then(Value::as_str)
     }
@@ -177,6 +191,15 @@ impl fmt::Debug for AgentHook {
     }
 }
 
+/// What a hook takes of the limits of its operation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HookSize {
+    /// Characters of its matcher.
+    pub(crate) pattern_chars: usize,
+    /// Bytes of its persisted form.
+    pub(crate) json_bytes: usize,
+}
+
 /// A hook that keeps every rule. Shared, never changed.
 #[derive(Clone)]
 pub(crate) struct Hook {
@@ -188,12 +211,19 @@ pub(crate) struct Hook {
     pub(crate) trust: Trust,
     /// Its persisted form; `None` for environment hooks and without a webhook.
     pub(crate) json: Option<Value>,
+    pub(crate) size: HookSize,
 }
 
 impl Hook {
+    /// `matchers` are those of the same list that are compiled already, by their patterns.
+    ///
     /// # Errors
     /// The first rule that is broken.
-    pub(crate) fn checked(hook: AgentHook) -> Result<Self, HookError> {
+    pub(crate) fn checked(
+        hook: AgentHook,
+        matchers: &mut HashMap<String, Matcher>,
+    ) -> Result<Self, HookError> {
+        let size = hook.size();
         let AgentHook { json, handler } = hook;
         let unknown = json.keys().find(|key| !KEYS.contains(&key.as_str()));
         if let Some(key) = unknown {
@@ -208,7 +238,7 @@ impl Hook {
             Some(Value::String(name)) => name.parse()?,
             other => other.map(Value::to_string).unwrap_or_default().parse()?,
         };
-        let matcher = matcher(hook_type, json.get("matcher"))?;
+        let matcher = matcher(hook_type, json.get("matcher"), matchers)?;
         let webhook = json.get("webhook").map(WebhookConfig::parse).transpose()?;
         let is_control = webhook.as_ref().is_some_and(WebhookConfig::is_control);
         match (is_control, &handler) {
@@ -223,6 +253,7 @@ impl Hook {
                 json: webhook.is_some().then_some(Value::Object(json)),
                 webhook,
                 trust: Trust::Policy,
+                size,
             }),
         }
     }
@@ -243,11 +274,27 @@ impl Hook {
     }
 }
 
-fn matcher(hook_type: HookType, json: Option<&Value>) -> Result<Matcher, HookError> {
+fn matcher(
+    hook_type: HookType,
+    json: Option<&Value>,
+    known: &mut HashMap<String, Matcher>,
+) -> Result<Matcher, HookError> {
     match json {
         None => Ok(Matcher::Everything),
         Some(_) if !hook_type.is_tool_event() => Err(HookError::MatcherWithoutTool),
-        Some(Value::String(pattern)) => Ok(Matcher::parse(pattern)?),
+        Some(Value::String(pattern)) => {
+            if let Some(matcher) = known.get(pattern) {
+                return Ok(matcher.clone());
+            }
+            let matcher = Matcher::parse(pattern)?;
+            known.insert(pattern.clone(), matcher.clone());
+            Ok(matcher)
+        }
         Some(_) => Err(PatternError::NotAString.into()),
     }
+}
+
+/// The length of `json` when it is written.
+fn bytes(json: &Map<String, Value>) -> usize {
+    serde_json::to_vec(json).map_or(usize::MAX, |json| json.len())
 }

@@ -1,14 +1,16 @@
 //! Notifications: strictly one after the other, and no failure keeps a sibling from running.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use serde_json::{Map, Value};
 
 use super::dispatcher::Inner;
 use super::error::{CriticalFailure, CriticalHookDeliveryError, DeliveryError};
 use super::event::Event;
-use super::hook::{Handler, Hook};
+use super::hook::{Handler, HandlerError, Hook};
 use super::mode::Mode;
 use super::outbound::Purpose;
 use super::payload;
@@ -45,11 +47,7 @@ impl Inner {
             if hook.moment != event.hook_type() || hook.is_control() || !self.runs(hook) {
                 continue;
             }
-            let ended = match hook.matcher.matches(event.tool()) {
-                Ok(false) => continue,
-                Ok(true) => self.run(hook, &mut round).await,
-                Err(error) => Err(DeliveryError::configuration().with_detail(error.to_string())),
-            };
+            let ended = caught(self.run_if_matching(hook, &mut round)).await;
             if let Err(cause) = ended {
                 let is_critical = self.is_critical(hook);
                 log_failure(event, hook, &cause, is_critical);
@@ -73,9 +71,21 @@ impl Inner {
         hook.handler.as_ref().filter(|_| self.mode == Mode::Local)
     }
 
+    async fn run_if_matching(
+        &self,
+        hook: &Hook,
+        round: &mut Round<'_>,
+    ) -> Result<(), DeliveryError> {
+        match hook.matcher.matches(round.event.tool()) {
+            Ok(false) => Ok(()),
+            Ok(true) => self.run(hook, round).await,
+            Err(error) => Err(DeliveryError::configuration().with_detail(error.to_string())),
+        }
+    }
+
     async fn run(&self, hook: &Hook, round: &mut Round<'_>) -> Result<(), DeliveryError> {
         if let Some(handler) = self.handler(hook) {
-            if let Err(error) = handler(round.event.clone()).await {
+            if let Err(error) = call(handler, round.event).await {
                 log_handler(round.event, hook, &*error);
             }
             return Ok(());
@@ -180,6 +190,21 @@ impl Inner {
         let purpose = Purpose::InPlaceOf(id.as_ref());
         self.fetch(hook, webhook, body, purpose).await
     }
+}
+
+/// Calls a handler. One that panics has failed like any other.
+pub(crate) async fn call(handler: &Handler, event: &Event) -> Result<(), HandlerError> {
+    let called = AssertUnwindSafe(async { handler(event.clone()).await });
+    let ended = called.catch_unwind().await;
+    ended.unwrap_or_else(|_| Err("the handler panicked".into()))
+}
+
+/// What runs a hook, whose panic must touch no other hook and is an error like any other.
+pub(crate) async fn caught<T>(
+    running: impl Future<Output = Result<T, DeliveryError>>,
+) -> Result<T, DeliveryError> {
+    let ended = AssertUnwindSafe(running).catch_unwind().await;
+    ended.unwrap_or_else(|_| Err(DeliveryError::configuration().with_detail("it panicked")))
 }
 
 /// # Errors

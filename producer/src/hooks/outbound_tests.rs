@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hookstash_shared::http::{CONNECT_TIMEOUT, EgressPolicy, Resolver};
 use serde_json::json;
@@ -24,7 +24,8 @@ async fn vector_081_a_control_is_never_sent_as_a_notification_nor_the_other_way_
             "id": "h", "type": "beforeToolCall",
             "webhook": {"url": url, "responseHandling": handling},
         });
-        let hook = Hook::checked(AgentHook::from_json(json).unwrap()).unwrap();
+        let hook = AgentHook::from_json(json).unwrap();
+        let hook = Hook::checked(hook, &mut HashMap::new()).unwrap();
         let webhook = hook.webhook.as_ref().unwrap();
         let failed = outbound.call(&hook, webhook, Bytes::new(), purpose).await;
         assert_eq!(failed.err(), Some(DeliveryError::configuration()));

@@ -14,6 +14,7 @@ use super::barrier::BarrierError;
 use super::completions::Source;
 use super::error::CompleteError;
 use super::ports::{Answer, PortError};
+use super::record::OperationRecord;
 use super::run_end::RunReason;
 use crate::hooks::{AgentHook, OnComplete, ToolRunResult, Webhook};
 
@@ -96,7 +97,7 @@ pub enum CallbackError {
     /// The body is no JSON, or lacks an id.
     #[error("the body of the callback is not what its bridge sends")]
     Body(#[source] serde_json::Error),
-    /// Nobody knows the operation, or whose it is.
+    /// Nobody knows the operation, or whose it is, or it was not started by the one that waits.
     #[error("Unauthorized")]
     UnknownOperation,
     /// Something failed that may work later.
@@ -182,9 +183,10 @@ impl AgentRuntime {
         callback: &AgentCallback,
         end: &End,
     ) -> Result<CallbackReceipt, CallbackError> {
+        let (parent, message) = (&callback.parent_operation_id, &callback.tool_message_id);
+        self.child(end, parent).await?;
         let answer = self.answer_of(end).await?;
         let result = result_of("Sub-agent", end, &answer, None);
-        let (parent, message) = (&callback.parent_operation_id, &callback.tool_message_id);
         self.bring_back(end, parent, message, result).await
     }
 
@@ -193,34 +195,34 @@ impl AgentRuntime {
         callback: &MemberCallback,
         end: &End,
     ) -> Result<CallbackReceipt, CallbackError> {
+        let (parent, message) = (&callback.parent_operation_id, &callback.anchor_message_id);
+        let child = self.child(end, parent).await?;
         let answer = self.answer_of(end).await?;
         let agent_id = match callback.mode {
             GroupMode::Isolated => None,
-            GroupMode::Shared => {
-                let record = self.parts().operations.load(&end.operation_id).await;
-                let record = record.map_err(CallbackError::Port)?;
-                Some(
-                    record
-                        .and_then(|record| record.agent_id)
-                        .unwrap_or_default(),
-                )
-            }
+            GroupMode::Shared => Some(child.agent_id.unwrap_or_default()),
         };
         let result = result_of("Agent member", end, &answer, agent_id.as_deref());
-        let (parent, message) = (&callback.parent_operation_id, &callback.anchor_message_id);
         self.bring_back(end, parent, message, result).await
     }
 
-    /// What came of an operation whose owner is known.
-    async fn answer_of(&self, end: &End) -> Result<Answer, CallbackError> {
-        let parts = self.parts();
-        let record = parts.operations.load(&end.operation_id).await;
+    /// The record of an operation that has ended, whose owner is known, and which `parent` has
+    /// started: nobody else brings results to a placeholder of `parent` this way.
+    async fn child(&self, end: &End, parent: &str) -> Result<OperationRecord, CallbackError> {
+        let record = self.parts().operations.load(&end.operation_id).await;
         let record = record.map_err(CallbackError::Port)?;
-        let user = record.and_then(|record| record.user_id);
-        if user.is_none_or(|user| user.is_empty()) {
-            return Err(CallbackError::UnknownOperation);
-        }
-        let answer = parts.runs.answer(&end.operation_id).await;
+        let is_child = |record: &OperationRecord| {
+            let user = record.user_id.as_deref();
+            user.is_some_and(|user| !user.is_empty())
+                && record.parent_operation_id.as_deref() == Some(parent)
+        };
+        record
+            .filter(is_child)
+            .ok_or(CallbackError::UnknownOperation)
+    }
+
+    async fn answer_of(&self, end: &End) -> Result<Answer, CallbackError> {
+        let answer = self.parts().runs.answer(&end.operation_id).await;
         Ok(answer.map_err(CallbackError::Port)?.unwrap_or_default())
     }
 

@@ -22,13 +22,14 @@ const ON_COMPLETE: &str = "onComplete";
 const FINISH: &str = "finish";
 
 /// What whoever completes a placeholder needs to know. Stored with it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Context {
     /// The call, as controls are told about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) call: Option<ToolCall>,
-    /// Whose controls are asked, in this order.
+    /// Whose controls are asked, in this order. One at least: without any, nobody would review the
+    /// result.
     pub(super) operations: Vec<String>,
     /// The row's `onComplete`.
     #[serde(skip_serializing_if = "Option::is_none")]

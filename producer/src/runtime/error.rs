@@ -44,7 +44,7 @@ pub enum ReviewError {
     /// The environment's hooks cannot be read.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// There is a control, and nobody knows what call to ask it about.
+    /// Nobody knows whose controls to ask, or about which call.
     #[error("Cannot evaluate afterToolCall: tool call context is unavailable")]
     NoContext,
     /// A call that waited for a human has no owner any more.

@@ -48,7 +48,11 @@ impl ToolRun<'_> {
         let row = self.open(state).await?;
         let anchors = self.anchors(&row, &group).await?;
         let mut missing = Vec::new();
-        for (agent, anchor) in group.members.iter().zip(&anchors) {
+        for (agent, (anchor, is_final)) in group.members.iter().zip(&anchors) {
+            // An earlier try has started it, and it has ended.
+            if *is_final {
+                continue;
+            }
             let member = MemberCallback {
                 anchor_message_id: anchor.clone(),
                 deadline_at: group.deadline_at,
@@ -77,10 +81,15 @@ impl ToolRun<'_> {
         Ok(deferred())
     }
 
-    /// One placeholder for each member. A single one uses that of the group.
-    async fn anchors(&self, group: &ToolRow, what: &GroupCall) -> Result<Vec<String>, PortError> {
+    /// One placeholder for each member, and whether it has its result already. A single member uses
+    /// that of the group.
+    async fn anchors(
+        &self,
+        group: &ToolRow,
+        what: &GroupCall,
+    ) -> Result<Vec<(String, bool)>, PortError> {
         if what.members.len() == 1 {
-            return Ok(vec![group.id.clone()]);
+            return Ok(vec![(group.id.clone(), false)]);
         }
         let runtime = &self.operation.runtime;
         let mut anchors = Vec::with_capacity(what.members.len());
@@ -95,6 +104,10 @@ impl ToolRun<'_> {
                 ..NewToolRow::default()
             };
             let row = runtime.parts().messages.insert(row).await?;
+            if row.is_final {
+                anchors.push((row.id, true));
+                continue;
+            }
             let context = Context {
                 call: Some(ToolCall {
                     tool_message_id: Some(row.id.clone()),
@@ -107,7 +120,7 @@ impl ToolRun<'_> {
             completions
                 .open(self.operation.id(), &row.id, &context)
                 .await?;
-            anchors.push(row.id);
+            anchors.push((row.id, false));
         }
         Ok(anchors)
     }
@@ -126,9 +139,13 @@ impl ToolRun<'_> {
     }
 
     /// Nobody was started: the members' placeholders go; the group's takes the error.
-    async fn take_back(&self, group: &ToolRow, anchors: &[String]) -> Result<(), PortError> {
+    async fn take_back(
+        &self,
+        group: &ToolRow,
+        anchors: &[(String, bool)],
+    ) -> Result<(), PortError> {
         let runtime = &self.operation.runtime;
-        for anchor in anchors.iter().filter(|anchor| **anchor != group.id) {
+        for (anchor, _) in anchors.iter().filter(|(anchor, _)| *anchor != group.id) {
             runtime
                 .0
                 .completions
@@ -147,24 +164,15 @@ impl AgentRuntime {
         operation_id: &str,
         group: &ToolRow,
     ) -> Result<bool, BarrierError> {
-        let state = group.state.as_ref();
-        let expected = state.and_then(|state| state.get("expectedMembers"));
-        let expected = expected.and_then(Value::as_u64).unwrap_or_default();
-        let expected = usize::try_from(expected)
-            .unwrap_or(MEMBERS_MAX)
-            .min(MEMBERS_MAX);
+        let expected = members_of(group);
         if expected < 2 {
             return Ok(false);
         }
-        let messages = &self.parts().messages;
-        for index in 0..expected {
-            let call_id = anchor_call_id(&group.call.tool_call_id, index);
-            let found = messages
-                .find(&group.call.assistant_message_id, &call_id)
-                .await;
-            let Some(anchor) = found.map_err(BarrierError::Rows)? else {
-                return Ok(false);
-            };
+        let members = self.members(group).await.map_err(BarrierError::Rows)?;
+        if members.len() < expected {
+            return Ok(false);
+        }
+        for anchor in members {
             let is_there =
                 anchor.is_fulfilled() || self.collect(operation_id, &anchor.id).await?.is_some();
             if !is_there {
@@ -180,6 +188,27 @@ impl AgentRuntime {
             .await?;
         Ok(true)
     }
+
+    /// The rows of a group's members, as far as there are any; none for other calls, and where a
+    /// single member uses the row of its group.
+    pub(super) async fn members(&self, group: &ToolRow) -> Result<Vec<ToolRow>, PortError> {
+        let expected = members_of(group);
+        let mut members = Vec::new();
+        for index in (0..expected).filter(|_| expected > 1) {
+            let call_id = anchor_call_id(&group.call.tool_call_id, index);
+            let message = &group.call.assistant_message_id;
+            members.extend(self.parts().messages.find(message, &call_id).await?);
+        }
+        Ok(members)
+    }
+}
+
+/// How many members a group's row says that it has; 0 for rows of other calls.
+fn members_of(group: &ToolRow) -> usize {
+    let state = group.state.as_ref();
+    let expected = state.and_then(|state| state.get("expectedMembers"));
+    let expected = expected.and_then(Value::as_u64).unwrap_or_default();
+    usize::try_from(expected).map_or(MEMBERS_MAX, |expected| expected.min(MEMBERS_MAX))
 }
 
 fn anchor_call_id(call_id: &str, index: usize) -> String {

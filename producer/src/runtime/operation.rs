@@ -18,7 +18,7 @@ use crate::hooks::{
 /// An operation that is about to begin.
 #[derive(Debug, Default)]
 pub struct NewOperation {
-    /// Its id, chosen by the runtime.
+    /// Its id, chosen by the runtime. Not empty.
     pub id: String,
     /// The owner.
     pub user_id: String,
@@ -35,6 +35,9 @@ pub struct NewOperation {
 /// Why an operation did not begin. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// It has no id, so that nothing could be found out about it later.
+    #[error("an operation needs an id")]
+    NoId,
     /// A hook is refused.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -76,25 +79,47 @@ impl AgentRuntime {
     /// Repeating a start whose outcome is unknown is safe before its first step.
     pub async fn start(&self, new: NewOperation) -> Result<Operation, StartError> {
         let id = new.id;
+        if id.is_empty() {
+            return Err(StartError::NoId);
+        }
         self.hooks().register(&id, new.hooks)?;
+        let registered = Registered {
+            runtime: self,
+            id: &id,
+            is_kept: false,
+        };
         let hooks = self.hooks().serialized(&id).unwrap_or_default();
-        let record = OperationRecord {
-            hooks: serde_json::to_value(&hooks).ok(),
+        let mut record = OperationRecord {
+            hooks: None,
             user_id: Some(new.user_id.clone()),
             agent_id: Some(new.agent_id.clone()),
             parent_operation_id: new.parent_operation_id,
             group_member_bridge: new.group_member_bridge,
             ..OperationRecord::default()
         };
-        if let Err(source) = self.parts().operations.save(&id, &record).await {
-            self.hooks().unregister(&id);
+        let saved = match serde_json::to_value(&hooks) {
+            Ok(json) => {
+                record.hooks = Some(json);
+                self.parts().operations.save(&id, &record).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let Err(source) = saved {
             let text = not_persisted(&id, &hooks, &record);
             return Err(StartError::Persist { text, source });
         }
+        registered.keep();
         Ok(self.operation(id, &record, Some(hooks)))
     }
 
     /// Goes on with an operation that began here or in another process.
+    ///
+    /// In local mode do not [`register`](crate::hooks::HookDispatcher::register) hooks for an
+    /// operation that is resumed in another process: those of a process take the place of the
+    /// stored ones, and the stored controls would not be asked there.
+    ///
+    /// # Errors
+    /// Its record cannot be read, or there is none.
     pub async fn resume(&self, id: &str) -> Result<Operation, ResumeError> {
         let record = self.record(id).await?;
         let hooks = record.restore(id)?;
@@ -121,6 +146,10 @@ impl AgentRuntime {
 
     /// The record of an operation that must have one.
     pub(super) async fn record(&self, id: &str) -> Result<OperationRecord, RecoverError> {
+        if id.is_empty() {
+            let operation_id = id.to_owned();
+            return Err(RecoverError::Unknown { operation_id });
+        }
         let loaded = self.parts().operations.load(id).await;
         let record = loaded.map_err(|source| RecoverError::Unread {
             operation_id: id.to_owned(),
@@ -129,6 +158,28 @@ impl AgentRuntime {
         record.ok_or_else(|| RecoverError::Unknown {
             operation_id: id.to_owned(),
         })
+    }
+}
+
+/// Hooks of an operation that does not exist yet: they go with it when its start fails or is
+/// dropped.
+struct Registered<'a> {
+    runtime: &'a AgentRuntime,
+    id: &'a str,
+    is_kept: bool,
+}
+
+impl Registered<'_> {
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.runtime.hooks().unregister(self.id);
+        }
     }
 }
 

@@ -56,7 +56,8 @@ pub type Change<'a> = Box<dyn FnMut(&mut [Option<ToolRow>]) -> Write + Send + 'a
 /// Keeps tool messages, in whatever database the runtime has.
 pub trait MessageStore: Send + Sync + 'static {
     /// Puts a new row, unless there is one for the same assistant message and tool call: then that
-    /// one is returned as it is. The row has an id.
+    /// one is returned as it is. The row has an id. A row that was put comes back with equal content,
+    /// error and state: by them the caller finds out whether its result is the one that is shown.
     fn insert(&self, row: NewToolRow) -> PortResult<'_, ToolRow>;
 
     /// The row of a call; `None` when there is none.
@@ -175,7 +176,8 @@ impl RunStatus {
 pub struct StartAgent {
     /// The same for every repeat of this start: two starts with one key are one.
     pub key: String,
-    /// Who starts it.
+    /// Who starts it: [`NewOperation::parent_operation_id`](super::NewOperation) of the new one,
+    /// by which its end is known to belong here.
     pub parent_operation_id: String,
     /// The agent.
     pub agent_id: String,
@@ -214,7 +216,8 @@ pub struct Answer {
 
 /// The runtime's own runs.
 pub trait Runs: Send + Sync + 'static {
-    /// Starts another agent.
+    /// Starts another agent: [`AgentRuntime::start`](super::AgentRuntime::start) with its bridge
+    /// among the hooks and `parent_operation_id` as in `agent`. Without that its end is refused.
     fn start(&self, agent: StartAgent) -> PortResult<'_, StartedAgent>;
 
     /// What came of an operation; `None` when it is not known.

@@ -1,11 +1,13 @@
 //! Rows as projections of final results: filled after the claim, and again by whoever looks.
 
+use hookstash_shared::store::Withdrawn;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::AgentRuntime;
 use super::completions::{Completed, Source};
 use super::error::CompleteError;
+use super::pipeline::PipelineError;
 use super::ports::{PortError, Write};
 use super::publication::Publication;
 use super::row::ToolRow;
@@ -56,7 +58,7 @@ impl AgentRuntime {
             .settle(operation_id, tool_message_id, result, source, &never)
             .await?;
         let publication = &completed.publication;
-        self.project(tool_message_id, publication, owner.as_deref())
+        self.project(tool_message_id, publication, owner.as_deref(), None)
             .await?;
         Ok(completed)
     }
@@ -71,12 +73,40 @@ impl AgentRuntime {
         operation_id: &str,
         tool_message_id: &str,
     ) -> Result<Option<ToolRow>, CompleteError> {
+        self.collect_over(operation_id, tool_message_id, None).await
+    }
+
+    /// The same. `over` is a result that lost against the one in the store, and the row as it was
+    /// before: if the row shows it, it goes.
+    pub(super) async fn collect_over(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+        over: Option<(&Publication, &ToolRow)>,
+    ) -> Result<Option<ToolRow>, CompleteError> {
         let found = self.0.completions.result(operation_id, tool_message_id);
         let Some((publication, owner)) = found.await? else {
             return Ok(None);
         };
-        let row = self.project(tool_message_id, &publication, owner.as_deref());
+        let row = self.project(tool_message_id, &publication, owner.as_deref(), over);
         row.await.map(Some)
+    }
+
+    /// Withdraws the placeholder of a row, and, while the row has no result, those of its members
+    /// if it is a group's. What has its result keeps it. Safe to repeat.
+    pub(super) async fn withdraw(
+        &self,
+        operation_id: &str,
+        row: &ToolRow,
+    ) -> Result<Withdrawn, PipelineError> {
+        let completions = &self.0.completions;
+        if !row.is_final {
+            let members = self.members(row).await.map_err(PipelineError::Rows)?;
+            for member in members {
+                completions.withdraw(operation_id, &member.id).await?;
+            }
+        }
+        Ok(completions.withdraw(operation_id, &row.id).await?)
     }
 
     /// Writes a final result into its row, if that is still empty, and the `owner`'s.
@@ -85,6 +115,7 @@ impl AgentRuntime {
         tool_message_id: &str,
         publication: &Publication,
         owner: Option<&str>,
+        over: Option<(&Publication, &ToolRow)>,
     ) -> Result<ToolRow, CompleteError> {
         let ids = [tool_message_id.to_owned()];
         let mut written = None;
@@ -92,11 +123,17 @@ impl AgentRuntime {
         let change = self.parts().messages.change(
             &ids,
             Box::new(move |rows| {
+                *filled = None;
                 let [Some(row)] = rows else {
                     return Write::Abandon;
                 };
                 if owner.is_some() && row.call.user_id.as_deref() != owner {
                     return Write::Abandon;
+                }
+                if let Some((lost, before)) = over
+                    && lost.is_shown_by(row)
+                {
+                    row.clone_from(before);
                 }
                 let is_empty = !row.is_final;
                 if is_empty {
@@ -115,6 +152,9 @@ impl AgentRuntime {
     }
 
     /// Uses a row that a call has already, with more in its state.
+    ///
+    /// # Errors
+    /// It has its result, or the call was stopped: nothing can be waited for.
     pub(super) async fn reuse(
         &self,
         row: &ToolRow,
@@ -126,17 +166,24 @@ impl AgentRuntime {
         let change = self.parts().messages.change(
             &ids,
             Box::new(move |rows| {
+                *changed = None;
                 let [Some(row)] = rows else {
                     return Write::Abandon;
                 };
-                if !row.is_final {
-                    row.state.get_or_insert_default().extend(state.clone());
+                if !row.takes_result() {
+                    return Write::Abandon;
                 }
+                row.state.get_or_insert_default().extend(state.clone());
                 *changed = Some(row.clone());
                 Write::Commit
             }),
         );
         change.await?;
-        written.ok_or_else(|| format!("tool message {} is not there", row.id).into())
+        written.ok_or_else(|| takes_none(&row.id))
     }
+}
+
+/// Nothing can be waited for any more.
+pub(super) fn takes_none(tool_message_id: &str) -> PortError {
+    format!("tool message {tool_message_id} takes no result any more").into()
 }

@@ -113,6 +113,15 @@ impl Publication {
         }
         row.is_final = true;
     }
+
+    /// Whether it is what `row` shows, when its state replaces the row's.
+    pub(crate) fn is_shown_by(&self, row: &ToolRow) -> bool {
+        let result = &self.result;
+        row.is_final
+            && row.content == result.content
+            && row.error == result.error
+            && row.state == result.state
+    }
 }
 
 /// What of a blocked result stays in its state.

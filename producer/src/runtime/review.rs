@@ -101,11 +101,15 @@ impl Reviewer {
     }
 
     /// Whether any control of this moment might be asked, matchers aside.
+    ///
+    /// # Errors
+    /// There is no round, or the environment's hooks cannot be read.
     pub(crate) fn is_controlled(
         &self,
         rounds: &[Round],
         subject: Subject<'_>,
     ) -> Result<bool, ReviewError> {
+        check(rounds)?;
         for (round, environment) in with_environment(rounds) {
             let persisted = round.hooks.as_ref();
             let resolved = self
@@ -121,6 +125,9 @@ impl Reviewer {
     }
 
     /// Asks round after round; the first that does not allow ends it.
+    ///
+    /// # Errors
+    /// There is no round, or the environment's hooks cannot be read.
     pub(crate) async fn review(
         &self,
         rounds: &[Round],
@@ -128,6 +135,7 @@ impl Reviewer {
         subject: Subject<'_>,
         cancel: &CancellationToken,
     ) -> Result<Verdict, ReviewError> {
+        check(rounds)?;
         for (round, environment) in with_environment(rounds) {
             let call = ToolCall {
                 operation_id: round.operation_id.clone(),
@@ -149,6 +157,14 @@ impl Reviewer {
             Verdict::Allow
         })
     }
+}
+
+/// What no operation stands for would be reviewed by nobody, not even by the operator.
+fn check(rounds: &[Round]) -> Result<(), ReviewError> {
+    if rounds.is_empty() {
+        return Err(ReviewError::NoContext);
+    }
+    Ok(())
 }
 
 /// The rounds, the last of them with the operator's hooks.

@@ -68,6 +68,18 @@ impl ToolRow {
         self.is_final || !self.content.is_empty() || matches!(status, Some("completed" | "error"))
     }
 
+    /// Whether its call must not be made any more: its run was cancelled, or a human says so.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let status = self.intervention_status();
+        let stopped = [InterventionStatus::Aborted, InterventionStatus::Rejected];
+        !self.is_final && status.is_some_and(|status| stopped.contains(&status))
+    }
+
+    /// Whether it can still be given a result.
+    pub(crate) fn takes_result(&self) -> bool {
+        !self.is_final && !self.is_stopped()
+    }
+
     pub(crate) fn intervention_status(&self) -> Option<InterventionStatus> {
         self.intervention.as_ref().map(|it| it.status)
     }

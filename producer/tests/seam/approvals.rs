@@ -468,3 +468,29 @@ async fn a_call_that_waited_needs_its_owner_to_be_reviewed() {
         "Cannot review a resumed tool result without its runtime owner and dispatcher"
     );
 }
+
+#[tokio::test]
+async fn what_an_approved_call_has_published_is_not_taken_back_and_a_receipt_is() {
+    let world = World::new(Mode::Queue);
+    world.start_as("original", vec![]).await;
+    let operation = world.start_as("next", vec![]).await;
+    world.rows.put(pending("a"));
+    let claim = world
+        .runtime
+        .claim_approval(approve(&["a"], Some("answer")));
+    let claim = claim.await.unwrap();
+    operation.continue_after(&claim).await.unwrap();
+    let published = world.rows.get("a");
+    claim.restore().await.unwrap();
+    assert_eq!(world.rows.get("a"), published);
+    let before = ToolRow {
+        id: "b".to_owned(),
+        ..pending("b")
+    };
+    world.rows.put(before.clone());
+    let rejected = reject("b", Decision::RejectAndContinue { reason: None });
+    let claim = world.runtime.claim_approval(rejected).await.unwrap();
+    assert!(world.rows.get("b").is_final);
+    claim.restore().await.unwrap();
+    assert_eq!(world.rows.get("b"), before);
+}

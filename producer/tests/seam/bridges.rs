@@ -364,7 +364,22 @@ async fn a_callback_is_answered_by_what_is_wrong_with_it() {
             .unwrap_err();
         assert_eq!(failed.status(), status, "{body}");
     }
-    world.start_as("sub-a", vec![]).await;
+    // Of another parent, or of none: nobody's business here.
+    for parent in [None, Some("another")] {
+        let stranger = NewOperation {
+            parent_operation_id: parent.map(str::to_owned),
+            ..new_operation("sub-a", vec![])
+        };
+        world.runtime.start(stranger).await.unwrap();
+        let body = body.to_string();
+        let failed = world.runtime.agent_callback(body.as_bytes()).await;
+        assert_eq!(failed.unwrap_err().status(), 401);
+    }
+    let child = NewOperation {
+        parent_operation_id: Some(OP.to_owned()),
+        ..new_operation("sub-a", vec![])
+    };
+    world.runtime.start(child).await.unwrap();
     let failed = world
         .runtime
         .agent_callback(body.to_string().as_bytes())
@@ -544,4 +559,27 @@ async fn when_some_members_fail_to_start_the_others_still_bring_the_group_to_its
     );
     let receipt = world.rows.get(&outcome.tool_message_id).content;
     assert_eq!(receipt, "All 4 agent members completed.");
+}
+
+#[tokio::test]
+async fn an_operation_brings_nothing_to_a_placeholder_of_one_that_has_not_started_it() {
+    let world = World::new(Mode::Queue);
+    let outcome = call_from(&world, vec![], Arc::new(CallsAgent(agent("a")))).await;
+    let id = outcome.tool_message_id;
+    world.start_as("stranger", vec![]).await;
+    world.others.answer_with("stranger", says(SECRET));
+    let agent = json!({"operationId": "stranger", "reason": "done", "parentOperationId": OP,
+        "toolMessageId": id});
+    let agent = agent.to_string();
+    let refused = world.runtime.agent_callback(agent.as_bytes()).await;
+    assert_eq!(refused.unwrap_err().status(), 401);
+    for mode in ["isolated", "shared"] {
+        let member = json!({"operationId": "stranger", "reason": "done", "parentOperationId": OP,
+            "anchorMessageId": id, "groupToolMessageId": id, "expectedMembers": 1, "mode": mode});
+        let member = member.to_string();
+        let refused = world.runtime.member_callback(member.as_bytes()).await;
+        assert_eq!(refused.unwrap_err().status(), 401);
+    }
+    assert!(!world.rows.get(&id).is_final);
+    world.assert_nowhere(SECRET);
 }

@@ -490,3 +490,32 @@ async fn a_publication_carries_no_review_marker_anywhere() {
     assert_eq!(markers, Vec::<&String>::new(), "{seen:?}");
     world.assert_nowhere(SECRET);
 }
+
+#[tokio::test]
+async fn a_placeholder_that_names_no_operation_takes_no_result() {
+    let world = World::new(Mode::Queue);
+    world.environment.set_controls(&world.url("deny-R"));
+    world.start(vec![]).await;
+    let call = json!(call("c1"));
+    for (row, context) in [
+        ("a", json!({})),
+        ("b", json!({"call": call})),
+        ("c", json!({"call": call, "operations": []})),
+        ("d", json!({"call": call, "operations": [""]})),
+    ] {
+        world.rows.put(ToolRow {
+            id: row.to_owned(),
+            call: crate::support::call(row),
+            ..ToolRow::default()
+        });
+        world.open(OP, row, &context).await;
+        let failed = world.runtime.complete(OP, row, result(SECRET)).await;
+        let is_refused = matches!(
+            failed,
+            Err(CompleteError::Unreadable(_) | CompleteError::Review(ReviewError::NoContext))
+        );
+        assert!(is_refused, "{context}: {failed:?}");
+        assert!(world.runtime.collect(OP, row).await.unwrap().is_none());
+    }
+    world.assert_nowhere(SECRET);
+}

@@ -323,3 +323,51 @@ async fn progress_is_tracked_when_anybody_listens_to_steps_the_operator_too() {
     );
     assert_eq!(body["agentId"], "a1");
 }
+
+#[tokio::test]
+async fn an_operation_without_an_id_is_not_started_and_not_resumed() {
+    let world = World::new(Mode::Queue);
+    let failed = world.runtime.start(new_operation("", vec![])).await;
+    assert!(matches!(failed, Err(StartError::NoId)));
+    let record = OperationRecord::default();
+    world.records.save("", &record).await.unwrap();
+    assert!(world.runtime.resume("").await.is_err());
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_while_it_is_stored_leaves_no_hook() {
+    let world = World::new(Mode::Local);
+    let never = std::sync::Arc::new(Never::default());
+    let runtime = world.with_records(never.clone());
+    let starting = runtime.start(new_operation(OP, end_handlers(&world)));
+    let saving = async {
+        never.saving.notified().await;
+        assert!(runtime.hooks().has_hooks(OP), "until it is known");
+    };
+    tokio::select! {
+        started = starting => panic!("{started:?}"),
+        () = saving => {}
+    }
+    assert!(!runtime.hooks().has_hooks(OP));
+}
+
+/// Records that are never stored.
+#[derive(Default)]
+struct Never {
+    saving: tokio::sync::Notify,
+}
+
+impl OperationStore for Never {
+    fn save<'a>(&'a self, _: &'a str, _: &'a OperationRecord) -> PortResult<'a, ()> {
+        self.saving.notify_one();
+        Box::pin(std::future::pending())
+    }
+
+    fn load<'a>(&'a self, _: &'a str) -> PortResult<'a, Option<OperationRecord>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn retire<'a>(&'a self, _: &'a str) -> PortResult<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -15,6 +15,7 @@ mod approvals;
 mod before_control;
 mod bridges;
 mod deferred;
+mod first;
 mod life;
 mod ports;
 mod support;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use hookstash_producer::hooks::{ToolCall, ToolRunResult};
 use hookstash_producer::runtime::*;
 
@@ -56,9 +57,18 @@ pub(crate) struct Rows {
     pub(crate) notes: Notes,
     pub(crate) faults: Faults,
     pub(crate) all: Mutex<BTreeMap<String, ToolRow>>,
+    /// What others do just before the next row is put or changed.
+    pub(crate) meanwhile: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl Rows {
+    async fn let_others(&self) {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile.await;
+        }
+    }
+
     pub(crate) fn all(&self) -> Vec<ToolRow> {
         self.all.lock().unwrap().values().cloned().collect()
     }
@@ -84,6 +94,7 @@ impl MessageStore for Rows {
     fn insert(&self, row: NewToolRow) -> PortResult<'_, ToolRow> {
         Box::pin(async move {
             self.faults.check("insert")?;
+            self.let_others().await;
             let mut rows = self.all.lock().unwrap();
             let same = rows.values().find(|known| {
                 known.call.assistant_message_id == row.call.assistant_message_id
@@ -120,6 +131,7 @@ impl MessageStore for Rows {
     fn change<'a>(&'a self, ids: &'a [String], mut change: Change<'a>) -> PortResult<'a, ()> {
         Box::pin(async move {
             self.faults.check("change")?;
+            self.let_others().await;
             let mut rows = self.all.lock().unwrap();
             let read = || {
                 ids.iter()

@@ -169,7 +169,16 @@ impl World {
 
     /// Another process with the same databases, which knows nothing of this one's memory.
     pub(crate) fn restarted(&self, mode: Mode) -> AgentRuntime {
-        let inside = Inside {
+        self.inside().runtime(mode)
+    }
+
+    /// The same with other records, in local mode.
+    pub(crate) fn with_records(&self, records: Arc<dyn OperationStore>) -> AgentRuntime {
+        self.inside().runtime_with(Mode::Local, records)
+    }
+
+    fn inside(&self) -> Inside {
+        Inside {
             rows: Arc::clone(&self.rows),
             others: Arc::clone(&self.others),
             attic: Arc::clone(&self.attic),
@@ -177,8 +186,7 @@ impl World {
             records: Arc::clone(&self.records),
             store: self.store.clone(),
             environment: Arc::clone(&self.environment),
-        };
-        inside.runtime(mode)
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -305,6 +313,10 @@ struct Inside {
 
 impl Inside {
     fn runtime(&self, mode: Mode) -> AgentRuntime {
+        self.runtime_with(mode, Arc::clone(&self.records) as _)
+    }
+
+    fn runtime_with(&self, mode: Mode, operations: Arc<dyn OperationStore>) -> AgentRuntime {
         let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
         let policy = EgressPolicy::default().in_development();
         let http = HttpClient::new(policy, Arc::clone(&environment), CONNECT_TIMEOUT);
@@ -321,7 +333,7 @@ impl Inside {
         AgentRuntime::new(RuntimeParts {
             hooks,
             store: self.store.clone(),
-            operations: Arc::clone(&self.records) as _,
+            operations,
             messages: Arc::clone(&self.rows) as _,
             runs: Arc::clone(&self.others) as _,
             archive: Some(Arc::clone(&self.attic) as _),
@@ -331,7 +343,8 @@ impl Inside {
     }
 }
 
-fn by_path(path: &str) -> Reply {
+/// What the receiver answers at this path.
+pub(crate) fn by_path(path: &str) -> Reply {
     let decision = |decision: Value| Reply::ok().body(decision.to_string());
     match path.trim_start_matches('/') {
         "allow" => decision(json!({"decision": "allow"})),

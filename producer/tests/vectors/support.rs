@@ -35,6 +35,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// The operation of most tests.
 pub(crate) const OP: &str = "op";
 
+/// The variable that panics whoever asks for it.
+pub(crate) const PANICS: &str = "PANICS";
+
 /// An environment that a test can change.
 #[derive(Default)]
 pub(crate) struct Variables(Mutex<BTreeMap<String, String>>);
@@ -60,6 +63,7 @@ impl Variables {
 
 impl Environment for Variables {
     fn get(&self, name: &str) -> Option<String> {
+        assert_ne!(name, PANICS, "as the test wants it");
         self.0.lock().unwrap().get(name).cloned()
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::args::{Args, Reader, command, text};
+use super::args::{Args, Reader, command, text, unexpected};
 use super::host::{HostError, Reply};
 use super::{Store, scripts};
 use crate::message::{Shard, Shards, shard_of_operation};
@@ -60,7 +60,8 @@ pub enum Withdrawn {
 
 impl Store {
     /// Opens a placeholder with what its completion will need to know. Safe to repeat; an open or
-    /// completed one is left as it is, with its first context.
+    /// completed one is left as it is, with its first context, and none is opened beside a result
+    /// that is still there.
     pub async fn open_completion(
         &self,
         key: &CompletionKey,
@@ -105,12 +106,7 @@ impl Store {
         let reply = self
             .run_script(key.shard, &scripts::COMPLETE_COMPLETION, args)
             .await?;
-        let mut reader = Reader::new(reply, "complete")?;
-        Ok(match (reader.text()?.as_str(), reader.next()) {
-            ("won", _) => Completion::Won,
-            ("lost", Ok(Reply::Bytes(first))) => Completion::Lost(first),
-            _ => Completion::Unknown,
-        })
+        completion(reply)
     }
 
     /// Takes back a placeholder that nothing will complete. One that has its result keeps it.
@@ -120,10 +116,31 @@ impl Store {
         let reply = self
             .run_script(key.shard, &scripts::WITHDRAW_COMPLETION, args)
             .await?;
-        Ok(match text(&reply).as_deref() {
-            Some("final") => Withdrawn::Final,
-            _ => Withdrawn::Gone,
-        })
+        withdrawn(&reply)
+    }
+}
+
+/// # Errors
+/// It is no answer of the script: whoever took it for "unknown" would lose a result.
+fn completion(reply: Reply) -> Result<Completion, HostError> {
+    let mut reader = Reader::new(reply, "complete")?;
+    let word = reader.text()?;
+    match (word.as_str(), reader.next()) {
+        ("won", _) => Ok(Completion::Won),
+        ("lost", Ok(Reply::Bytes(first))) => Ok(Completion::Lost(first)),
+        ("unknown", _) => Ok(Completion::Unknown),
+        (_, Ok(other)) => Err(unexpected("complete", &other)),
+        (_, Err(error)) => Err(error),
+    }
+}
+
+/// # Errors
+/// It is no answer of the script: whoever took it for "gone" would publish beside a placeholder.
+fn withdrawn(reply: &Reply) -> Result<Withdrawn, HostError> {
+    match text(reply).as_deref() {
+        Some("final") => Ok(Withdrawn::Final),
+        Some("gone") => Ok(Withdrawn::Gone),
+        _ => Err(unexpected("withdraw", reply)),
     }
 }
 
@@ -145,6 +162,27 @@ mod tests {
         for (index, name) in names.iter().enumerate() {
             assert_eq!(names.iter().position(|other| other == name), Some(index));
         }
+    }
+
+    #[test]
+    fn an_answer_that_no_script_gives_is_an_error() {
+        let status = |word: &str| Reply::Status(word.to_owned());
+        assert_eq!(withdrawn(&status("gone")), Ok(Withdrawn::Gone));
+        assert_eq!(withdrawn(&status("final")), Ok(Withdrawn::Final));
+        for wrong in [
+            Reply::Nil,
+            status("OK"),
+            Reply::Int(0),
+            Reply::Array(vec![]),
+        ] {
+            assert!(withdrawn(&wrong).is_err(), "{wrong:?}");
+            assert!(completion(wrong).is_err());
+        }
+        let answer = |items: Vec<Reply>| completion(Reply::Array(items));
+        assert_eq!(answer(vec![status("unknown")]), Ok(Completion::Unknown));
+        assert!(answer(vec![status("lost")]).is_err());
+        assert!(answer(vec![status("lost"), Reply::Nil]).is_err());
+        assert!(answer(vec![status("gone"), Reply::Nil]).is_err());
     }
 
     #[test]

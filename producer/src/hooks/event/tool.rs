@@ -1,6 +1,6 @@
 //! Events of one tool call.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::local::Mock;
@@ -123,9 +123,28 @@ pub struct ToolRunResult {
     /// What the tool registers as done work: an object with a `type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_registration: Option<Value>,
-    /// Whatever else the runtime keeps with a result.
-    #[serde(flatten)]
+    /// Whatever else the runtime keeps with a result. What has the name of a field above is not
+    /// written: a receiver would read it in place of the field.
+    #[serde(flatten, serialize_with = "others")]
     pub other: Map<String, Value>,
+}
+
+/// The fields of a result by their names in JSON.
+const RESULT_FIELDS: [&str; 9] = [
+    "content",
+    "error",
+    "executionTime",
+    "deviceExecutionTime",
+    "state",
+    "stop",
+    "success",
+    "deferred",
+    "workRegistration",
+];
+
+fn others<S: Serializer>(other: &Map<String, Value>, serializer: S) -> Result<S::Ok, S::Error> {
+    let others = other.iter();
+    serializer.collect_map(others.filter(|(name, _)| !RESULT_FIELDS.contains(&name.as_str())))
 }
 
 /// `beforeToolCall`: a tool is about to be called.

@@ -24,8 +24,8 @@ pub const PATTERN_CHARS_MAX: usize = 1_000;
 pub const SUBJECT_BYTES_MAX: usize = 4 * 1024;
 /// Steps of backtracking before a match is given up.
 const BACKTRACK_MAX: usize = 100_000;
-/// Largest compiled pattern in bytes.
-const COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest compiled pattern in bytes: an operation may have a thousand of them.
+const COMPILED_BYTES_MAX: usize = 256 * 1024;
 
 /// Why a pattern is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

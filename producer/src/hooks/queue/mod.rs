@@ -20,7 +20,8 @@ use crate::publish::{PATIENCE_MAX, Publisher};
 
 pub(crate) use remote::TOKEN_VARIABLE as REMOTE_TOKEN_VARIABLE;
 
-const BYPASS_VARIABLE: &str = "VERCEL_AUTOMATION_BYPASS_SECRET";
+/// What opens a protected deployment to our worker.
+pub(crate) const BYPASS_VARIABLE: &str = "VERCEL_AUTOMATION_BYPASS_SECRET";
 const BYPASS_HEADER: &str = "x-vercel-protection-bypass";
 
 /// Who makes queued notifications durable.

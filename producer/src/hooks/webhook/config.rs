@@ -1,5 +1,6 @@
 //! The strict reading of a webhook configuration.
 
+use std::fmt;
 use std::time::Duration;
 
 use hookstash_shared::headers::is_variable_name;
@@ -7,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::error::WebhookError;
 use super::url::HookUrl;
+use crate::hooks::environment_hooks::TOKEN as TOKEN_VARIABLE;
+use crate::hooks::queue::BYPASS_VARIABLE;
 
 /// The deadline of one call when the configuration does not say.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -16,6 +19,10 @@ const MS_PER_SECOND: f64 = 1000.0;
 
 /// Values of `responseHandling` that an earlier version had.
 const REMOVED: [&str; 2] = ["toolResult", "toolCallAndResult"];
+
+/// Variables that are the operator's own: the token of the environment's hooks, and what opens a
+/// protected deployment. No caller's hook may send them anywhere.
+const OPERATORS_OWN: [&str; 2] = [TOKEN_VARIABLE, BYPASS_VARIABLE];
 
 /// How a notification leaves this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +85,7 @@ impl OnError {
 }
 
 /// A webhook that keeps every rule.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct WebhookConfig {
     pub(crate) url: HookUrl,
     pub(crate) delivery: Delivery,
@@ -161,6 +168,20 @@ impl WebhookConfig {
     }
 }
 
+/// Shows no value of a header and nothing of the body: both may be secrets.
+impl fmt::Debug for WebhookConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("WebhookConfig")
+            .field("url", &self.url)
+            .field("delivery", &self.delivery)
+            .field("headers", &names)
+            .field("response_handling", &self.response_handling)
+            .field("on_error", &self.on_error)
+            .finish_non_exhaustive()
+    }
+}
+
 fn invalid(key: impl Into<String>, expected: &'static str) -> WebhookError {
     WebhookError::Value {
         key: key.into(),
@@ -233,13 +254,17 @@ fn headers(value: &Value) -> Result<Vec<(String, String)>, WebhookError> {
 
 fn allowed_env_vars(value: &Value) -> Result<Vec<String>, WebhookError> {
     let names = strings("allowedEnvVars", value)?;
-    match names.iter().position(|name| !is_variable_name(name)) {
-        Some(index) => Err(invalid(
-            format!("allowedEnvVars.{index}"),
-            "a name of letters, digits and _ that does not begin with a digit",
-        )),
-        None => Ok(names),
+    for (index, name) in names.iter().enumerate() {
+        let expected = if !is_variable_name(name) {
+            "a name of letters, digits and _ that does not begin with a digit"
+        } else if OPERATORS_OWN.contains(&name.as_str()) {
+            "a variable that is not the operator's own"
+        } else {
+            continue;
+        };
+        return Err(invalid(format!("allowedEnvVars.{index}"), expected));
     }
+    Ok(names)
 }
 
 fn object_of<'a>(key: &str, value: &'a Value) -> Result<&'a Map<String, Value>, WebhookError> {

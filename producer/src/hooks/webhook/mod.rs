@@ -7,6 +7,7 @@ mod config;
 mod error;
 mod url;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -31,8 +32,21 @@ pub(crate) use url::{BaseOf, HookUrl};
 ///     r#"{"url":"https://policy.example/check","headers":{"Authorization":"Bearer ${POLICY_KEY}"},"allowedEnvVars":["POLICY_KEY"],"timeout":5,"responseHandling":"toolCall","onError":"block"}"#,
 /// );
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Webhook(Value);
+
+/// Shows neither values of headers nor the body nor the query: they may be secrets.
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.get("url").and_then(Value::as_str);
+        let headers = self.0.get("headers").and_then(Value::as_object);
+        let names: Vec<_> = headers.into_iter().flat_map(Map::keys).collect();
+        f.debug_struct("Webhook")
+            .field("url", &shown.map(url::without_query))
+            .field("headers", &names)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Webhook {
     /// A webhook to `url`: absolute `http` or `https`, or a path of this application (`/hook`),

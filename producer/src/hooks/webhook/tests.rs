@@ -44,3 +44,35 @@ fn the_builder_writes_only_what_was_said_and_all_of_it_is_read_back() {
         r#"{"url":"/x"}"#
     );
 }
+
+#[test]
+fn what_is_shown_of_a_webhook_holds_no_value_of_a_header_and_no_query() {
+    let body = json!({"note": "CANARY"});
+    let webhook = Webhook::to("https://user.test/hook?key=CANARY#CANARY")
+        .header("Authorization", "Bearer CANARY")
+        .body(body.as_object().unwrap().clone());
+    let config = WebhookConfig::parse(&Value::from(webhook.clone())).unwrap();
+    for shown in [format!("{webhook:?}"), format!("{config:?}")] {
+        assert!(!shown.contains("CANARY"), "{shown}");
+        assert!(shown.contains("user.test/hook") && shown.contains("Authorization"));
+    }
+    let broken = Webhook::from_json(json!(["CANARY"]));
+    assert!(!format!("{broken:?}").contains("CANARY"));
+}
+
+#[test]
+fn a_callers_hook_cannot_send_what_is_the_operators_own() {
+    for name in [
+        "AGENT_HOOK_WEBHOOK_TOKEN",
+        "VERCEL_AUTOMATION_BYPASS_SECRET",
+    ] {
+        let json = json!({
+            "url": "https://elsewhere.test/", "headers": {"A": format!("${{{name}}}")},
+            "allowedEnvVars": ["MINE", name],
+        });
+        let refusal = WebhookConfig::parse(&json).unwrap_err().to_string();
+        let expected = "Invalid webhook allowedEnvVars.1: expected a variable that is not the \
+                        operator's own";
+        assert_eq!(refusal, expected);
+    }
+}

@@ -1,5 +1,7 @@
 //! Where a webhook goes: an absolute URL, or a path of this application.
 
+use std::fmt;
+
 use hookstash_shared::environment::Environment;
 use url::Url;
 
@@ -9,8 +11,20 @@ use super::WebhookError;
 const URL_BYTES_MAX: usize = 8 * 1024;
 
 /// A checked URL, as it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct HookUrl(String);
+
+/// Without its query, which may hold a secret.
+impl fmt::Debug for HookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(without_query(&self.0))
+    }
+}
+
+/// What of a URL may be shown.
+pub(super) fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}
 
 /// Which variable is asked first for the base of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

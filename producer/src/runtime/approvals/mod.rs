@@ -101,7 +101,7 @@ impl Claim {
     }
 
     /// Puts back what the rows had, where they are still claimed by this request: the continuation
-    /// could not be started. Safe to repeat.
+    /// could not be started. An approved call that has its result by now keeps it. Safe to repeat.
     ///
     /// # Errors
     /// The rows cannot be written.
@@ -118,8 +118,9 @@ impl Claim {
                 for row in rows.iter_mut().flatten() {
                     let claimed = row.intervention.as_ref();
                     let by = claimed.and_then(|it| it.resolution_request_id.as_deref());
+                    let is_ours = by == request_id && !self.is_published(row);
                     let before = self.before.iter().find(|before| before.id == row.id);
-                    if let Some(before) = before.filter(|_| by == request_id) {
+                    if let Some(before) = before.filter(|_| is_ours) {
                         row.clone_from(before);
                     }
                 }
@@ -127,6 +128,14 @@ impl Claim {
             }),
         );
         change.await.map_err(ApprovalError::Rows)
+    }
+
+    /// Whether the row shows the result of an approved call. The receipt of a rejection came with
+    /// the claim, and goes with it.
+    fn is_published(&self, row: &ToolRow) -> bool {
+        let mut all = self.approval.resolutions.iter();
+        let resolution = all.find(|it| it.tool_message_id == row.id);
+        row.is_final && resolution.is_some_and(|it| it.decision == Decision::Approve)
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::way::{Made, Way};
 use super::{CallEnd, CallOutcome, Deferral, Permission, PipelineError, ToolRequest};
-use crate::hooks::{ToolCall, ToolRunResult};
+use crate::hooks::{HOOK_DENIED, HookType, ToolCall, ToolRunResult};
 use crate::runtime::operation::Operation;
 use crate::runtime::ports::{StreamEvent, ToolEnd};
 use crate::runtime::publication::{Publication, StateChange};
@@ -40,7 +40,10 @@ impl Operation {
         }
         let status = found.as_ref().and_then(ToolRow::intervention_status);
         if let Some(row) = found.as_ref().filter(|row| row.is_final) {
-            return Ok(self.replay(call, row).await);
+            // Whoever wrote it may have died before it could do this.
+            self.runtime.withdraw(self.id(), row).await?;
+            let made = Made::nothing(CallEnd::Published);
+            return Ok(self.replay(call, row, made).await);
         }
         match (request.permission, status) {
             (Permission::NotAllowed, _) => {
@@ -53,21 +56,15 @@ impl Operation {
             }
             // Settled when its run was cancelled, or by a human: it is not made any more.
             (_, Some(InterventionStatus::Aborted | InterventionStatus::Rejected)) => {
-                return Ok(CallOutcome::not_made(call, CallEnd::Interrupted));
+                return self.way(call, found).interrupt().await;
             }
             _ => {}
         }
         let mut way = self.way(call, found);
         way.rounds = way.find_rounds().await?;
-        let deferral = Deferral {
-            operations: way
-                .rounds
-                .iter()
-                .map(|round| round.operation_id.clone())
-                .collect(),
-            row: way.row.clone(),
-            opened: tokio::sync::OnceCell::new(),
-        };
+        let rounds = way.rounds.iter();
+        let operations = rounds.map(|round| round.operation_id.clone()).collect();
+        let deferral = Deferral::new(operations, way.row.clone());
         let request = ToolRequest {
             call: way.call.clone(),
             ..request
@@ -84,8 +81,9 @@ impl Operation {
         }
     }
 
-    /// A call that has its result: told once more, because nobody knows whether it was.
-    async fn replay(&self, call: ToolCall, row: &ToolRow) -> CallOutcome {
+    /// A call that has its result: told once more, because nobody knows whether it was. `made` is
+    /// what was spent on it here, in vain.
+    pub(super) async fn replay(&self, call: ToolCall, row: &ToolRow, made: Made) -> CallOutcome {
         let result = ToolRunResult {
             content: row.content.clone(),
             error: row.error.clone(),
@@ -96,7 +94,10 @@ impl Operation {
         let outcome = CallOutcome {
             tool_message_id: row.id.clone(),
             result: Some(result.clone()),
-            ..CallOutcome::not_made(call, CallEnd::Published)
+            attempts: made.attempts,
+            attempts_max: made.attempts_max,
+            cost: made.cost,
+            ..CallOutcome::not_made(call, end_of(row))
         };
         self.stream(&outcome, &result).await;
         outcome
@@ -121,6 +122,10 @@ impl Operation {
             let inserted = self.runtime.parts().messages.insert(pending).await;
             inserted.map_err(PipelineError::Rows)?
         };
+        if row.is_final {
+            let made = Made::nothing(CallEnd::Published);
+            return Ok(self.replay(call, &row, made).await);
+        }
         Ok(CallOutcome {
             tool_message_id: row.id,
             ..CallOutcome::not_made(call, CallEnd::WaitingForHuman)
@@ -153,6 +158,18 @@ impl Operation {
                 "the end of a tool call was not streamed"
             );
         }
+    }
+}
+
+/// How a call ended whose row has its result.
+fn end_of(row: &ToolRow) -> CallEnd {
+    let is_denied = row.error.as_ref().is_some_and(|error| error == HOOK_DENIED)
+        && row.intervention_status() == Some(InterventionStatus::Rejected);
+    let phase = row.state.as_ref().and_then(|state| state.get("phase"));
+    match (is_denied, phase) {
+        (false, _) => CallEnd::Published,
+        (true, Some(phase)) if phase == HookType::AfterToolCall.as_str() => CallEnd::DeniedAfter,
+        (true, _) => CallEnd::DeniedBefore,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::hooks::ToolCall;
 use crate::runtime::completions::Context;
 use crate::runtime::operation::Operation;
 use crate::runtime::ports::PortError;
+use crate::runtime::projection::takes_none;
 use crate::runtime::row::{NewToolRow, ToolRow};
 
 /// One run of a tool.
@@ -37,6 +38,24 @@ pub(in crate::runtime) struct Deferral {
     /// The row that the call has already.
     pub(in crate::runtime) row: Option<ToolRow>,
     pub(in crate::runtime) opened: OnceCell<ToolRow>,
+    /// The row whose placeholder is being opened: it may be open although nobody has been told.
+    pub(in crate::runtime) opening: OnceCell<ToolRow>,
+}
+
+impl Deferral {
+    pub(in crate::runtime) fn new(operations: Vec<String>, row: Option<ToolRow>) -> Self {
+        Self {
+            operations,
+            row,
+            opened: OnceCell::new(),
+            opening: OnceCell::new(),
+        }
+    }
+
+    /// The row that may have a placeholder since the tool has asked for one.
+    pub(super) fn asked(&self) -> Option<&ToolRow> {
+        self.opened.get().or(self.opening.get())
+    }
 }
 
 impl ToolRun<'_> {
@@ -54,7 +73,8 @@ impl ToolRun<'_> {
     /// a result with `deferred` set then. Repeats get the same one.
     ///
     /// # Errors
-    /// The row or the placeholder cannot be stored; nothing should be started then.
+    /// The row or the placeholder cannot be stored, or the call has got its result meanwhile;
+    /// nothing should be started then.
     pub async fn defer(&self) -> Result<Deferred, PortError> {
         let row = self.open(Map::new()).await?;
         Ok(Deferred {
@@ -74,16 +94,22 @@ impl ToolRun<'_> {
             let on_complete = state.get("onComplete").and_then(Value::as_str);
             let on_complete = on_complete.map(str::to_owned);
             state.insert("status".to_owned(), json!("pending"));
-            let row = if let Some(row) = &self.deferral.row {
-                runtime.reuse(row, &state).await?
+            let known = if let Some(row) = &self.deferral.row {
+                row.clone()
             } else {
                 let row = NewToolRow {
                     call: self.call.clone(),
-                    state: Some(state),
+                    state: Some(state.clone()),
                     ..NewToolRow::default()
                 };
                 runtime.parts().messages.insert(row).await?
             };
+            let row = if known.state.as_ref() == Some(&state) && known.takes_result() {
+                known
+            } else {
+                runtime.reuse(&known, &state).await?
+            };
+            drop(self.deferral.opening.set(row.clone()));
             let context = Context {
                 call: Some(ToolCall {
                     tool_message_id: Some(row.id.clone()),
@@ -97,6 +123,12 @@ impl ToolRun<'_> {
                 .completions
                 .open(self.operation.id(), &row.id, &context)
                 .await?;
+            // Another process may have published a result, or stopped the call, before it opened.
+            let now = runtime.rows(std::slice::from_ref(&row.id)).await?;
+            if !now.first().is_some_and(ToolRow::takes_result) {
+                runtime.withdraw(self.operation.id(), &row).await?;
+                return Err(takes_none(&row.id));
+            }
             Ok::<_, PortError>(row)
         };
         self.deferral.opened.get_or_try_init(opening).await.cloned()

@@ -7,6 +7,7 @@
 mod attempts;
 mod call;
 mod deferral;
+mod first;
 mod outcome;
 mod way;
 
@@ -62,7 +63,7 @@ pub enum PipelineError {
     /// Controls could not be asked.
     #[error(transparent)]
     Review(#[from] ReviewError),
-    /// Rows cannot be read or written.
+    /// Rows cannot be read or written, or one that was there is gone.
     #[error("a tool message cannot be read or written")]
     Rows(#[source] PortError),
     /// A placeholder cannot be opened or withdrawn.

@@ -1,6 +1,7 @@
 //! What came of tool calls.
 
 use crate::hooks::{ToolCall, ToolRunResult};
+use crate::runtime::row::ToolRow;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,14 @@ impl CallOutcome {
             attempts_max: 0,
             cost: 0.0,
             mocked: false,
+        }
+    }
+
+    /// A call of which nothing is published, because its run was cancelled.
+    pub(super) fn interrupted(call: ToolCall, row: Option<&ToolRow>) -> Self {
+        Self {
+            tool_message_id: row.map(|row| row.id.clone()).unwrap_or_default(),
+            ..Self::not_made(call, CallEnd::Interrupted)
         }
     }
 }

@@ -1,33 +1,35 @@
 //! The way of one call, from its first control to its row.
 
-use hookstash_shared::store::Withdrawn;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::attempts::{self, Ran, is_deferred};
+use super::first::Written;
 use super::{ATTEMPTS_MAX, CallEnd, CallOutcome, Deferral, PipelineError, ToolRequest};
 use crate::hooks::{AfterToolCall, OnToolCallError, ToolCall, ToolRunResult, Verdict};
 use crate::runtime::error::ReviewError;
 use crate::runtime::operation::Operation;
-use crate::runtime::ports::Write;
 use crate::runtime::publication::{Kept, Publication, StateChange, blocked_by_tool};
 use crate::runtime::review::{Reviewer, Round, Subject};
-use crate::runtime::row::{InterventionStatus, NewToolRow, ToolRow};
+use crate::runtime::row::ToolRow;
 
 /// A call on its way.
 pub(super) struct Way<'a> {
     pub(super) operation: &'a Operation,
     pub(super) call: ToolCall,
+    /// Its row, as far as it is known to have one. It may have a placeholder, which this attempt
+    /// or an earlier one opened.
     pub(super) row: Option<ToolRow>,
     pub(super) rounds: Vec<Round>,
 }
 
 /// What is known when a call has its result.
+#[derive(Clone, Copy)]
 pub(super) struct Made {
-    end: CallEnd,
-    attempts: u32,
-    attempts_max: u32,
-    cost: f64,
-    mocked: bool,
+    pub(super) end: CallEnd,
+    pub(super) attempts: u32,
+    pub(super) attempts_max: u32,
+    pub(super) cost: f64,
+    pub(super) mocked: bool,
 }
 
 impl Made {
@@ -69,7 +71,7 @@ impl Way<'_> {
     }
 
     pub(super) async fn walk(
-        self,
+        mut self,
         request: &ToolRequest,
         deferral: &Deferral,
     ) -> Result<CallOutcome, PipelineError> {
@@ -78,7 +80,6 @@ impl Way<'_> {
             Ok(Verdict::Blocked { reason }) => {
                 let publication = Publication::denied_before(&reason);
                 let made = Made::nothing(CallEnd::DeniedBefore);
-                self.notify(&publication.result, false);
                 return self.publish(publication, made).await;
             }
             Ok(Verdict::Cancelled) => return self.abort().await,
@@ -87,6 +88,13 @@ impl Way<'_> {
                 return self.fail(&error.to_string(), 0, 0.0).await;
             }
             Err(error) => return Err(error.into()),
+        }
+        // Its result may have come from elsewhere while its controls were asked.
+        if let Some(row) = &self.row
+            && let Some(row) = self.collect(row).await?
+        {
+            let made = Made::nothing(CallEnd::Published);
+            return Ok(self.operation.replay(self.call, &row, made).await);
         }
         let hooks = self.operation.runtime.hooks();
         let observed = hooks.observe_before_tool_call(self.call.clone(), self.operation.hooks());
@@ -103,31 +111,33 @@ impl Way<'_> {
             Some(result) => (Ran::Result(Box::new(result)), 0),
             None => attempts::run(self.operation, request, deferral).await,
         };
-        let cost = if is_mocked { 0.0 } else { request.tool.cost() };
-        let deferred = Made {
-            end: CallEnd::Deferred,
+        let made = Made {
+            end: CallEnd::Published,
             attempts,
             attempts_max: ATTEMPTS_MAX,
-            cost,
+            cost: if is_mocked { 0.0 } else { request.tool.cost() },
             mocked: is_mocked,
         };
+        if let Some(asked) = deferral.asked() {
+            self.row = Some(asked.clone());
+        }
         match ran {
-            Ran::Cancelled => Ok(CallOutcome::not_made(self.call, CallEnd::Interrupted)),
+            Ran::Cancelled => return self.interrupt().await,
             Ran::Result(result) if is_deferred(&result) => {
-                self.defer(request, deferral, *result, deferred).await
+                return self.defer(request, deferral, made).await;
             }
-            Ran::Failed(_) | Ran::Result(_) if self.is_answered(deferral).await? => {
-                self.defer(request, deferral, ToolRunResult::default(), deferred)
-                    .await
-            }
-            Ran::Failed(error) => self.fail(&error.to_string(), attempts, cost).await,
-            Ran::Result(result) => {
-                let made = Made {
-                    end: CallEnd::Published,
-                    ..deferred
-                };
-                self.decide(*result, made).await
-            }
+            Ran::Failed(_) | Ran::Result(_) => {}
+        }
+        // It answers at once, so nobody else may any more, or somebody has.
+        if self.row.is_some()
+            && let Some(outcome) = Box::pin(self.overtaken(made)).await?
+        {
+            return Ok(outcome);
+        }
+        match ran {
+            Ran::Result(result) => self.decide(*result, made).await,
+            Ran::Failed(error) => self.fail(&error.to_string(), attempts, made.cost).await,
+            Ran::Cancelled => self.interrupt().await,
         }
     }
 
@@ -141,7 +151,7 @@ impl Way<'_> {
 
     /// The result is complete: nothing of it is anywhere yet.
     async fn decide(
-        self,
+        mut self,
         result: ToolRunResult,
         mut made: Made,
     ) -> Result<CallOutcome, PipelineError> {
@@ -151,16 +161,23 @@ impl Way<'_> {
         };
         let publication = match self.review(subject).await {
             Ok(Verdict::Allow) => {
+                // What lost is not archived.
+                if let Some(outcome) = Box::pin(self.overtaken(made)).await? {
+                    return Ok(outcome);
+                }
                 let result = self.archive(result).await;
-                Publication::allowed(result, StateChange::Replace)
+                let publication = Publication::allowed(result, StateChange::Replace);
+                // A tool that blocked itself did nothing, and costs nothing.
+                if blocked_by_tool(&publication.result).is_some() {
+                    made.cost = 0.0;
+                }
+                return Box::pin(self.put(publication, made)).await;
             }
             Ok(Verdict::Blocked { reason }) => {
                 made.end = CallEnd::DeniedAfter;
                 Publication::denied_after(&reason, &result, Kept::Nothing)
             }
-            Ok(Verdict::Cancelled) => {
-                return Ok(CallOutcome::not_made(self.call, CallEnd::Interrupted));
-            }
+            Ok(Verdict::Cancelled) => return self.interrupt().await,
             // Nobody could be asked, so the result is dropped.
             Err(ReviewError::Environment(error)) => {
                 return self
@@ -169,14 +186,6 @@ impl Way<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        // A tool that blocked itself did nothing, and costs nothing.
-        if made.end == CallEnd::Published && blocked_by_tool(&publication.result).is_some() {
-            made.cost = 0.0;
-        }
-        if self.operation.is_cancelled() {
-            return Ok(CallOutcome::not_made(self.call, CallEnd::Interrupted));
-        }
-        self.notify(&publication.result, made.mocked);
         self.publish(publication, made).await
     }
 
@@ -198,19 +207,25 @@ impl Way<'_> {
         }
     }
 
-    /// `afterToolCall`, unless the run was cancelled: it would arrive after its end.
-    fn notify(&self, result: &ToolRunResult, mocked: bool) {
-        if self.operation.is_cancelled() {
-            return;
+    /// Tells hooks what the call brought.
+    fn tell(&self, result: &ToolRunResult, made: Made) {
+        let call = self.call.clone();
+        let (runtime, hooks) = (&self.operation.runtime, self.operation.hooks());
+        match made.end {
+            CallEnd::Failed => {
+                let error = result.content.clone();
+                runtime.announce(OnToolCallError { call, error }, hooks);
+            }
+            CallEnd::Published | CallEnd::DeniedBefore | CallEnd::DeniedAfter => {
+                let event = AfterToolCall {
+                    call,
+                    mocked: made.mocked,
+                    result: result.clone(),
+                };
+                runtime.announce(event, hooks);
+            }
+            _ => {}
         }
-        let event = AfterToolCall {
-            call: self.call.clone(),
-            mocked,
-            result: result.clone(),
-        };
-        self.operation
-            .runtime
-            .announce(event, self.operation.hooks());
     }
 
     /// The call brought no result: its error takes the place of one.
@@ -220,13 +235,6 @@ impl Way<'_> {
         attempts: u32,
         cost: f64,
     ) -> Result<CallOutcome, PipelineError> {
-        let event = OnToolCallError {
-            call: self.call.clone(),
-            error: error.to_owned(),
-        };
-        self.operation
-            .runtime
-            .announce(event, self.operation.hooks());
         let result = ToolRunResult {
             content: error.to_owned(),
             error: Some(json!({ "message": error })),
@@ -242,45 +250,12 @@ impl Way<'_> {
         self.publish(publication, made).await
     }
 
-    /// Cancelled before anything was launched.
-    async fn abort(self) -> Result<CallOutcome, PipelineError> {
-        let messages = &self.operation.runtime.parts().messages;
-        let aborted = |row: &mut ToolRow| {
-            row.intervention.get_or_insert_default().status = InterventionStatus::Aborted;
-        };
-        let written = match &self.row {
-            None => {
-                let mut row = NewToolRow {
-                    call: self.call.clone(),
-                    ..NewToolRow::default()
-                };
-                aborted(&mut row);
-                messages.insert(row).await.map(|row| row.id)
-            }
-            Some(row) => {
-                let ids = [row.id.clone()];
-                let change = messages.change(
-                    &ids,
-                    Box::new(|rows| {
-                        rows.iter_mut().flatten().for_each(aborted);
-                        Write::Commit
-                    }),
-                );
-                change.await.map(|()| row.id.clone())
-            }
-        };
-        Ok(CallOutcome {
-            tool_message_id: written.map_err(PipelineError::Rows)?,
-            ..CallOutcome::not_made(self.call, CallEnd::Interrupted)
-        })
-    }
-
-    /// Its placeholder waits. It is not reviewed before its result has come.
+    /// Its placeholder waits. It is not reviewed before its result has come, and nothing that the
+    /// tool says now is kept.
     async fn defer(
-        self,
+        mut self,
         request: &ToolRequest,
         deferral: &Deferral,
-        result: ToolRunResult,
         made: Made,
     ) -> Result<CallOutcome, PipelineError> {
         let run = super::ToolRun {
@@ -289,43 +264,57 @@ impl Way<'_> {
             operation: self.operation,
             deferral,
         };
-        let state = result.state.clone().unwrap_or_default();
-        let row = run.open(state).await.map_err(PipelineError::Rows)?;
+        let row = run.open(Map::new()).await.map_err(PipelineError::Rows)?;
+        let tool_message_id = row.id.clone();
+        self.row = Some(row);
+        if self.operation.is_cancelled() {
+            return self.interrupt().await;
+        }
         Ok(CallOutcome {
-            call: self.call,
-            end: made.end,
-            tool_message_id: row.id,
-            result: None,
+            tool_message_id,
             attempts: made.attempts,
             attempts_max: made.attempts_max,
             cost: made.cost,
             mocked: made.mocked,
+            ..CallOutcome::not_made(self.call, CallEnd::Deferred)
         })
     }
 
-    /// Whether the placeholder that the tool asked for has its result already; it is withdrawn
-    /// otherwise, because the tool answers at once after all.
-    async fn is_answered(&self, deferral: &Deferral) -> Result<bool, PipelineError> {
-        let Some(row) = deferral.opened.get() else {
-            return Ok(false);
-        };
-        let completions = &self.operation.runtime.0.completions;
-        let withdrawn = completions.withdraw(self.operation.id(), &row.id).await?;
-        Ok(withdrawn == Withdrawn::Final)
-    }
-
-    /// The one place where a result of a call becomes visible.
+    /// Publishes a result, unless another one came first: that is then the outcome.
     pub(super) async fn publish(
-        self,
+        mut self,
         publication: Publication,
         made: Made,
     ) -> Result<CallOutcome, PipelineError> {
-        let row = self.write(&publication).await?;
+        match Box::pin(self.overtaken(made)).await? {
+            Some(outcome) => Ok(outcome),
+            None => Box::pin(self.put(publication, made)).await,
+        }
+    }
+
+    /// The one place where a result of a call becomes visible, after [`Self::overtaken`].
+    async fn put(
+        mut self,
+        publication: Publication,
+        made: Made,
+    ) -> Result<CallOutcome, PipelineError> {
+        // What is told now would arrive after the end of the run.
+        if self.operation.is_cancelled() {
+            return self.interrupt().await;
+        }
+        self.tell(&publication.result, made);
+        let row = match self.write(&publication).await? {
+            Written::Ours(row) => row,
+            Written::Other(row) => {
+                return Ok(self.operation.replay(self.call, &row, made).await);
+            }
+            Written::Stopped(row) => return Ok(CallOutcome::interrupted(self.call, Some(&row))),
+        };
         let result = publication.result;
         let outcome = CallOutcome {
             call: self.call,
             end: made.end,
-            tool_message_id: row,
+            tool_message_id: row.id,
             result: Some(result.clone()),
             attempts: made.attempts,
             attempts_max: made.attempts_max,
@@ -334,35 +323,5 @@ impl Way<'_> {
         };
         self.operation.stream(&outcome, &result).await;
         Ok(outcome)
-    }
-
-    /// Puts it into the call's row, or into a new one; the row's id.
-    async fn write(&self, publication: &Publication) -> Result<String, PipelineError> {
-        let messages = &self.operation.runtime.parts().messages;
-        let existing = if let Some(row) = &self.row {
-            row.clone()
-        } else {
-            let mut row = NewToolRow {
-                call: self.call.clone(),
-                ..NewToolRow::default()
-            };
-            publication.apply(&mut row);
-            messages.insert(row).await.map_err(PipelineError::Rows)?
-        };
-        if !existing.is_final {
-            let ids = [existing.id.clone()];
-            let change = messages.change(
-                &ids,
-                Box::new(|rows| match rows {
-                    [Some(row)] if !row.is_final => {
-                        publication.apply(row);
-                        Write::Commit
-                    }
-                    _ => Write::Abandon,
-                }),
-            );
-            change.await.map_err(PipelineError::Rows)?;
-        }
-        Ok(existing.id)
     }
 }
