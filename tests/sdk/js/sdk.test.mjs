@@ -468,6 +468,95 @@ test("a schedule is created, shown, edited, paused, resumed and deleted", async 
   );
 });
 
+test("a queue delivers in order, waits while it is paused, and is deleted", async () => {
+  const path = somewhere();
+  const url = destination.answer(path, { status: 500 }, { status: 200 });
+  const queue = client.queue({ queueName: `q-${randomUUID()}` });
+  await queue.upsert({ parallelism: 1, paused: true });
+  const ids = [];
+  for (let n = 0; n < 4; n++) {
+    const { messageId } = await queue.enqueueJSON({ url, body: { n }, retryDelay: "50" });
+    ids.push(messageId);
+  }
+  const waiting = await queue.get();
+  assert.equal(waiting.name, queue.queueName);
+  assert.deepEqual([waiting.parallelism, waiting.lag, waiting.paused], [1, 4, true]);
+  assert.ok((await queue.list()).some(({ name }) => name === queue.queueName));
+  assert.equal((await client.messages.get(ids[0])).queueName, queue.queueName);
+  await sleep(300);
+  assert.equal(destination.at(path).length, 0);
+  await queue.resume();
+  const requests = await destination.waitFor(path, 5);
+  const order = requests.map((request) => JSON.parse(request.body).n);
+  assert.deepEqual(order, [0, 0, 1, 2, 3]);
+  await queue.pause();
+  assert.equal((await queue.get()).paused, true);
+  // An upsert that does not ask for a pause ends it.
+  await queue.upsert({ parallelism: 3 });
+  assert.equal((await queue.get()).paused, false);
+  await queue.delete();
+  await queue.delete();
+  await assert.rejects(queue.get(), refused(404, /queue .* not found/));
+});
+
+test("a URL group delivers to each of its endpoints", async () => {
+  const name = `g-${randomUUID()}`;
+  const paths = [somewhere(), somewhere()];
+  const [one, two] = paths.map((path) => destination.url(path));
+  await client.urlGroups.addEndpoints({ name, endpoints: [{ url: one }, { url: two, name: "two" }] });
+  assert.equal((await client.urlGroups.list())[0].name, name);
+  const group = await client.urlGroups.get(name);
+  assert.deepEqual(group.endpoints.map(({ url }) => url), [one, two]);
+  assert.equal(group.endpoints[1].name, "two");
+  const message = { urlGroup: name, body: { a: 1 }, deduplicationId: randomUUID() };
+  const published = await client.publishJSON(message);
+  assert.deepEqual(published.map(({ url }) => url), [one, two]);
+  for (const [index, path] of paths.entries()) {
+    const [request] = await destination.waitFor(path, 1);
+    assert.equal(request.headers["upstash-message-id"], published[index].messageId);
+    assert.equal(request.headers["upstash-topic-name"], name);
+    assert.equal(await verified(request, destination.url(path)), true);
+  }
+  const again = await client.publishJSON(message);
+  assert.deepEqual(again.map((entry) => entry.messageId), published.map((entry) => entry.messageId));
+  assert.ok(again.every(({ deduplicated }) => deduplicated));
+  await client.urlGroups.removeEndpoints({ name, endpoints: [{ name: "two" }] });
+  assert.deepEqual((await client.urlGroups.get(name)).endpoints.map(({ url }) => url), [one]);
+  await client.urlGroups.delete(name);
+  await client.urlGroups.delete(name);
+  await assert.rejects(client.urlGroups.get(name), refused(404, /not found/));
+});
+
+test("a batch takes URLs, queues and groups, and answers each in its place", async () => {
+  const name = `g-${randomUUID()}`;
+  const [first, second, third] = [somewhere(), somewhere(), somewhere()];
+  await client.urlGroups.addEndpoints({
+    name,
+    endpoints: [{ url: destination.url(second) }, { url: destination.url(third) }],
+  });
+  const queueName = `q-${randomUUID()}`;
+  const answers = await client.batchJSON([
+    { url: destination.url(first), queueName, body: { n: 1 }, headers: { "X-N": "1" } },
+    { urlGroup: name, body: { n: 2 } },
+    { urlGroup: "no-such-group", body: { n: 3 } },
+    { url: destination.url(first), queueName, body: { n: 4 }, delay: 1 },
+  ]);
+  assert.equal(answers.length, 4);
+  assert.equal(answers[1].length, 2);
+  assert.match(answers[2].error, /endpoint has invalid scheme/);
+  const requests = await destination.waitFor(first, 2);
+  assert.deepEqual(requests.map((request) => JSON.parse(request.body).n), [1, 4]);
+  assert.deepEqual(
+    requests.map((request) => request.headers["upstash-message-id"]),
+    [answers[0].messageId, answers[3].messageId],
+  );
+  assert.equal(requests[0].headers["x-n"], "1");
+  assert.equal(requests[0].headers["content-type"], "application/json");
+  for (const path of [second, third]) await destination.waitFor(path, 1);
+  await client.urlGroups.delete(name);
+  await client.queue({ queueName }).delete();
+});
+
 test("refusals reach the SDK with their status and text", async () => {
   await assert.rejects(
     client.publish({ urlGroup: "no-such-group", body: "x" }),

@@ -395,6 +395,78 @@ class SdkTest(unittest.TestCase):
         time.sleep(2.5)
         self.assertEqual(self.destination.at(path), [])
 
+    def test_a_queue_delivers_in_order_and_waits_while_it_is_paused(self):
+        path, name = somewhere(), f"q-{uuid.uuid4()}"
+        url = self.destination.url(path, (500, ""), (200, ""))
+        self.client.queue.upsert(name, parallelism=1, paused=True)
+        for number in range(4):
+            self.client.message.enqueue_json(
+                queue=name, url=url, body={"n": number}, retry_delay="50"
+            )
+        queue = self.client.queue.get(name)
+        self.assertEqual(
+            (queue.name, queue.parallelism, queue.lag, queue.paused), (name, 1, 4, True)
+        )
+        self.assertIn(name, [queue.name for queue in self.client.queue.list()])
+        time.sleep(0.3)
+        self.assertEqual(self.destination.at(path), [])
+        self.client.queue.resume(name)
+        requests = self.destination.wait_for(path, 5)
+        self.assertEqual([json.loads(body)["n"] for *_, body in requests], [0, 0, 1, 2, 3])
+        self.client.queue.pause(name)
+        self.assertTrue(self.client.queue.get(name).paused)
+        self.client.queue.delete(name)
+        self.client.queue.delete(name)
+        with self.assert_refused(404, "not found"):
+            self.client.queue.get(name)
+
+    def test_a_url_group_delivers_to_each_of_its_endpoints(self):
+        name, paths = f"g-{uuid.uuid4()}", [somewhere(), somewhere()]
+        urls = [self.destination.url(path) for path in paths]
+        self.client.url_group.delete(name)
+        self.client.url_group.upsert_endpoints(
+            name, [{"url": urls[0]}, {"url": urls[1], "name": "two"}]
+        )
+        group = self.client.url_group.get(name)
+        self.assertEqual([(e.url, e.name) for e in group.endpoints], [(urls[0], None), (urls[1], "two")])
+        self.assertIn(name, [group.name for group in self.client.url_group.list()])
+        published = self.client.message.publish_json(url_group=name, body={"a": 1})
+        self.assertEqual([one.url for one in published], urls)
+        for path, one in zip(paths, published):
+            request = self.destination.wait_for(path, 1)[0]
+            self.assertEqual(request[2]["Upstash-Message-Id"], one.message_id)
+            self.assertEqual(request[2]["Upstash-Topic-Name"], name)
+            self.verify(request)
+        self.client.url_group.remove_endpoints(name, [{"name": "two"}])
+        self.assertEqual(len(self.client.url_group.get(name).endpoints), 1)
+        self.client.url_group.remove_endpoints(name, [{"url": urls[0]}])
+        with self.assert_refused(404, "not found"):
+            self.client.url_group.get(name)
+
+    def test_a_batch_takes_urls_queues_and_groups(self):
+        name, first, second = f"g-{uuid.uuid4()}", somewhere(), somewhere()
+        self.client.url_group.upsert_endpoints(name, [{"url": self.destination.url(second)}])
+        queue, dedup = f"q-{uuid.uuid4()}", str(uuid.uuid4())
+        url = self.destination.url(first)
+        answers = self.client.message.batch_json(
+            [
+                {"url": url, "queue": queue, "body": {"n": 1}, "headers": {"X-N": "1"}},
+                {"url_group": name, "body": {"n": 2}},
+                {"url": url, "queue": queue, "deduplication_id": dedup},
+                {"url": url, "queue": queue, "deduplication_id": dedup},
+            ]
+        )
+        self.assertEqual([type(answer) for answer in answers].count(list), 1)
+        self.assertEqual(answers[1][0].url, self.destination.url(second))
+        self.assertTrue(answers[3].deduplicated)
+        self.assertEqual(answers[3].message_id, answers[2].message_id)
+        requests = self.destination.wait_for(first, 2)
+        self.assertEqual([body for *_, body in requests], [b'{"n": 1}', b"null"])
+        self.assertEqual(requests[0][2]["X-N"], "1")
+        self.destination.wait_for(second, 1)
+        self.client.url_group.delete(name)
+        self.client.queue.delete(queue)
+
     def test_refusals_reach_the_sdk_with_their_status_and_text(self):
         url = self.destination.url("/")
         with self.assert_refused(400, "endpoint has invalid scheme, add http:// or https://"):
