@@ -68,7 +68,7 @@ fn one_place_each(view: &View, broken: &mut Vec<String>) {
     let ended = |list: &str| -> BTreeSet<&str> {
         view.list(list)
             .iter()
-            .filter_map(|entry| entry.split_once(' ').map(|(_, id)| id))
+            .filter_map(|entry| entry.split(' ').nth(1))
             .collect()
     };
     let (done, gone) = (ended("done"), ended("gone"));

@@ -61,14 +61,6 @@ fn f15_a_runnable_lane_outside_the_ring_is_put_back() {
 }
 
 #[test]
-fn f15_a_lane_left_behind_by_a_script_that_failed_is_woken() {
-    repaired_after(host_lane(), 0, |bench, _| {
-        bench.command(&["DEL", "hs:{0}:run"]);
-        bench.command(&["HSET", "hs:{0}:st", "h:a.test", "V"]);
-    });
-}
-
-#[test]
 fn f15_a_count_that_blocks_a_queue_is_counted_again() {
     repaired_after(queue(), 0, |bench, _| {
         bench.command(&["DEL", "hs:{0}:run"]);

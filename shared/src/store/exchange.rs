@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::args::{Args, Reader};
 use super::host::{HostError, Reply, Step};
 use super::publish::host_name;
+use super::record::Record;
 use super::{Store, scripts};
 use crate::message::{Envelope, EnvelopeError, Lane, LoggedEvent, MessageId, Shard};
 
@@ -316,17 +317,15 @@ fn millis(duration: Duration) -> u64 {
 }
 
 fn push_settlement(args: Args, settlement: &Settlement) -> Args {
-    let nothing = Bytes::new();
-    let (code, delay_ms, response) = match &settlement.outcome {
-        Outcome::Delivered => ("k", 0, &nothing),
-        Outcome::Retry { after } => ("r", millis(*after), &nothing),
-        Outcome::Dead { response } => ("x", 0, response),
-        Outcome::Cancelled => ("c", 0, &nothing),
+    let (outcome, response) = match &settlement.outcome {
+        Outcome::Delivered => (Bytes::from_static(b"k"), Bytes::new()),
+        Outcome::Retry { after } => (format!("r{}", millis(*after)).into(), Bytes::new()),
+        Outcome::Dead { response } => (Bytes::from_static(b"x"), response.clone()),
+        Outcome::Cancelled => (Bytes::from_static(b"c"), Bytes::new()),
     };
     let mut args = push_token(args, &settlement.id, settlement.token)
-        .text(code)
-        .number(delay_ms)
-        .bytes(response.clone())
+        .bytes(outcome)
+        .bytes(response)
         .bytes(settlement.event.clone())
         .number(settlement.children.len() as u64);
     for child in &settlement.children {
@@ -367,16 +366,13 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
     let now_ms = reader.number()?;
     let next_due_ms = u64::try_from(reader.integer()?).ok();
     let more = reader.integer()? == 1;
-    let mut states = reader.array()?;
-    let settled = (0..states.len())
-        .map(|_| {
-            Ok(match states.text()?.as_str() {
-                "-" => Settled::Stale,
-                "l" => Settled::Noted,
-                _ => Settled::Applied,
-            })
-        })
-        .collect::<Result<_, HostError>>()?;
+    let states = reader.text()?;
+    let settled = states.chars().map(|state| match state {
+        '-' => Settled::Stale,
+        'l' => Settled::Noted,
+        _ => Settled::Applied,
+    });
+    let settled = settled.collect();
     let leases = read_leases(reader.array()?, nonce)?;
     let mut counts = reader.array()?;
     let counters = Counters {
@@ -398,23 +394,21 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
 }
 
 fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
-    let mut leases = Vec::with_capacity(flat.len() / 6);
+    let mut leases = Vec::with_capacity(flat.len() / 2);
     while flat.len() > 0 {
-        let id = message_id(&flat.text()?)?;
-        let token = LeaseToken {
-            number: flat.number()?,
-            nonce,
-        };
-        let failed = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
-        let lost = u32::try_from(flat.number()?).unwrap_or(u32::MAX);
-        let body_key = Some(flat.text()?).filter(|key| !key.is_empty());
+        let (id, packed) = (message_id(&flat.text()?)?, flat.text()?);
+        let unreadable = || HostError::Fault(format!("exchange: the record of {id} is unreadable"));
+        let record = Record::parse(packed.as_bytes()).ok_or_else(unreadable)?;
         leases.push(Lease {
             id,
-            token,
-            failed,
-            lost,
-            body_key,
-            lane: flat.text()?,
+            token: LeaseToken {
+                number: record.leases,
+                nonce,
+            },
+            failed: record.failed,
+            lost: record.lost,
+            body_key: record.body_key,
+            lane: record.lane,
         });
     }
     Ok(leases)

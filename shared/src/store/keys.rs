@@ -15,7 +15,7 @@
 //! | `hs:{i}:ch` | hash | queue -> ms when its in-flight last changed |
 //! | `hs:{i}:hi` `:hw:<host>` `:hq` | hash, list, zset | in-flight per host; flow lanes waiting for a host; hosts with such lanes |
 //! | `hs:{i}:d` `:l` `:x` | zset | id -> due ms; lease end ms; time of death ms |
-//! | `hs:{i}:done` `:gone` | list | `<ms> <id>`: delivered and readable; ended, record only |
+//! | `hs:{i}:done` `:gone` | list | `<ms> <id>`, in `done` and the body key it shares: delivered and readable; ended, record only |
 //! | `hs:{i}:trash` `:tl:…` | list | lists of deleted queues, drained by the sweeper |
 //! | `hs:{i}:hb` | zset | heartbeats: `<slots> <worker>` by ms |
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |

@@ -6,7 +6,12 @@ use super::script::Script;
 
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const LANE: &str = include_str!("lua/lane.lua");
-const LIFE: &str = include_str!("lua/life.lua");
+const ENTER: &str = include_str!("lua/enter.lua");
+const LIFE: &str = concat!(
+    include_str!("lua/host.lua"),
+    include_str!("lua/enter.lua"),
+    include_str!("lua/life.lua")
+);
 const ENTER_LANE: &str = include_str!("lua/enter_lane.lua");
 const SCHEDULE: &str = include_str!("lua/schedule.lua");
 
@@ -30,13 +35,14 @@ macro_rules! scripts {
 
 scripts! {
     /// Accepts one message.
-    PUBLISH_MESSAGE = "publish_message" [LANE, LIFE, ENTER_LANE];
+    PUBLISH_MESSAGE = "publish_message" [LANE, ENTER, ENTER_LANE];
     /// Accepts several messages that share one body.
     PUBLISH_GROUP = "publish_group" [LANE, LIFE, ENTER_LANE];
     /// Settles, promotes, recovers and leases a batch.
     EXCHANGE = "exchange" [
         LANE,
         LIFE,
+        include_str!("lua/place.lua"),
         include_str!("lua/settle.lua"),
         include_str!("lua/promote.lua"),
         include_str!("lua/recover.lua"),

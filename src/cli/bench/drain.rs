@@ -6,8 +6,8 @@ use std::time::Duration;
 use hookstash_shared::message::Shard;
 
 use super::cpu::Cpu;
-use super::figures::{Durable, Idle};
-use super::receiver::Arrivals;
+use super::figures::{Durable, Idle, Pace};
+use super::receiver::STUCK_AFTER;
 use super::stage::Stage;
 use crate::cli::failure::Failure;
 
@@ -18,20 +18,20 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// Time in which a worker settles down before it counts as idle.
 const CALM: Duration = Duration::from_secs(2);
 
-/// Drains the `count` messages that were published before; from the start of the worker until all
-/// are delivered and settled.
-pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Durable, Failure> {
-    some(stage, count, count).await
-}
-
-/// Drains `count` of the `queued` messages, and stops.
-pub(super) async fn some(stage: &Stage, queued: usize, count: usize) -> Result<Durable, Failure> {
+/// Drains `count` of the `queued` messages that were published before, and stops; from the start of
+/// the worker until these are delivered and, when they are all, settled. Messages that do not come
+/// are counted as lost.
+pub(super) async fn measure(
+    stage: &Stage,
+    queued: usize,
+    count: usize,
+) -> Result<Durable, Failure> {
     let arrivals = stage.receiver.expect(queued, count);
     let (before, redis) = (Cpu::now(), stage.redis.info().await?);
     let began = stage.now();
     let worker = stage.start_worker()?;
-    arrivals.complete().await;
-    if queued == count {
+    let is_complete = arrivals.complete(STUCK_AFTER).await;
+    if is_complete && queued == count {
         settled(stage).await?;
     }
     let took = stage.now().saturating_sub(began);
@@ -39,8 +39,7 @@ pub(super) async fn some(stage: &Stage, queued: usize, count: usize) -> Result<D
     let redis = stage.redis.info().await?.cpu().saturating_sub(redis.cpu());
     worker.drain(DRAIN).await;
     Ok(Durable {
-        count,
-        took,
+        pace: Pace { count, took },
         store_thread: cpu.store,
         delivery_threads: cpu.delivery,
         receiver: cpu.receiver,
@@ -84,10 +83,4 @@ async fn settled(stage: &Stage) -> Result<(), Failure> {
             Err(error) => return Err(Failure::failed("ask Redis").because(&error)),
         }
     }
-}
-
-/// Waits until everything that is wanted has come, or `time` is over.
-pub(super) async fn wait(arrivals: &Arrivals, time: Duration) {
-    // What has not come by then is counted as missing.
-    let _ = tokio::time::timeout(time, arrivals.complete()).await;
 }

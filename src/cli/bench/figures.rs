@@ -31,18 +31,22 @@ pub(super) struct Round {
     pub(super) singles: Publishing,
 }
 
-/// The raw loop: CPU of the sending threads and of the receiver.
-pub(super) struct Raw {
+/// So many messages in such a time.
+pub(super) struct Pace {
     pub(super) count: usize,
     pub(super) took: Duration,
+}
+
+/// The raw loop: CPU of the sending threads and of the receiver.
+pub(super) struct Raw {
+    pub(super) pace: Pace,
     pub(super) sender: Duration,
     pub(super) receiver: Duration,
 }
 
 /// Publishing: CPU of the publishing side and of Redis, and bytes more in Redis.
 pub(super) struct Publishing {
-    pub(super) count: usize,
-    pub(super) took: Duration,
+    pub(super) pace: Pace,
     pub(super) publisher: Duration,
     pub(super) redis: Duration,
     pub(super) memory: f64,
@@ -50,8 +54,7 @@ pub(super) struct Publishing {
 
 /// The durable path.
 pub(super) struct Durable {
-    pub(super) count: usize,
-    pub(super) took: Duration,
+    pub(super) pace: Pace,
     pub(super) store_thread: Duration,
     pub(super) delivery_threads: Duration,
     pub(super) receiver: Duration,
@@ -136,21 +139,27 @@ impl Figures {
 
     /// Whether every message arrived.
     pub(super) fn is_complete(&self) -> bool {
-        let drains = self.rounds.iter().map(|round| &round.durable);
-        let drains = drains.chain(self.backlog.as_ref().map(|backlog| &backlog.durable));
-        let lost: usize = drains.map(|durable| durable.lost).sum();
-        lost + self.latency.as_ref().map_or(0, |latency| latency.lost) == 0
+        let behind = self
+            .backlog
+            .as_ref()
+            .map_or(0, |backlog| backlog.durable.lost);
+        let late = self.latency.as_ref().map_or(0, |latency| latency.lost);
+        self.lost() + behind + late == 0
     }
 
     /// Durable rate by raw rate: the median of the rounds.
     pub(super) fn ratio(&self) -> f64 {
-        self.median(|round| round.durable.rate() / round.raw.rate())
+        self.median(|round| round.durable.pace.rate() / round.raw.pace.rate())
     }
 
     pub(super) fn median(&self, value: impl Fn(&Round) -> f64) -> f64 {
         let mut values: Vec<f64> = self.rounds.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    pub(super) fn lost(&self) -> usize {
+        self.rounds.iter().map(|round| round.durable.lost).sum()
     }
 
     pub(super) fn duplicates(&self) -> usize {
@@ -175,31 +184,31 @@ impl Figures {
                 "appendfsync": self.fsync,
             },
             "raw": {
-                "per_s": median(&|round| round.raw.rate(), 0),
+                "per_s": median(&|round| round.raw.pace.rate(), 0),
                 "cpu_us": {
-                    "sender": median(&|round| micros(round.raw.sender, round.raw.count), 1),
-                    "receiver": median(&|round| micros(round.raw.receiver, round.raw.count), 1),
+                    "sender": median(&|round| micros(round.raw.sender, round.raw.pace.count), 1),
+                    "receiver": median(&|round| micros(round.raw.receiver, round.raw.pace.count), 1),
                 },
             },
             "durable": {
-                "per_s": median(&|round| round.durable.rate(), 0),
+                "per_s": median(&|round| round.durable.pace.rate(), 0),
                 "cpu_us": {
                     "worker_store_thread":
-                        median(&|round| micros(round.durable.store_thread, round.durable.count), 1),
+                        median(&|round| micros(round.durable.store_thread, round.durable.pace.count), 1),
                     "worker_delivery_threads":
-                        median(&|round| micros(round.durable.delivery_threads, round.durable.count), 1),
-                    "receiver": median(&|round| micros(round.durable.receiver, round.durable.count), 1),
-                    "redis": median(&|round| micros(round.durable.redis, round.durable.count), 1),
+                        median(&|round| micros(round.durable.delivery_threads, round.durable.pace.count), 1),
+                    "receiver": median(&|round| micros(round.durable.receiver, round.durable.pace.count), 1),
+                    "redis": median(&|round| micros(round.durable.redis, round.durable.pace.count), 1),
                 },
-                "lost": self.rounds.iter().map(|round| round.durable.lost).sum::<usize>(),
+                "lost": self.lost(),
                 "duplicates": self.duplicates(),
             },
             "publish": {
                 "bare": self.publishing(&|round| &round.bare),
                 "batched": self.publishing(&|round| &round.publish),
                 "single": self.publishing(&|round| &round.singles),
-                "batched_ratio": median(&|round| round.publish.rate() / round.bare.rate(), 3),
-                "single_ratio": median(&|round| round.singles.rate() / round.bare.rate(), 3),
+                "batched_ratio": median(&|round| round.publish.pace.rate() / round.bare.pace.rate(), 3),
+                "single_ratio": median(&|round| round.singles.pace.rate() / round.bare.pace.rate(), 3),
             },
             "memory": {
                 "bytes_per_queued_message_beyond_envelope":
@@ -231,7 +240,7 @@ impl Figures {
         if let Some(backlog) = &self.backlog {
             let value = json!({
                 "queued_behind": backlog.behind,
-                "per_s": rounded(backlog.durable.rate(), 0),
+                "per_s": rounded(backlog.durable.pace.rate(), 0),
                 "to_without": rounded(self.to_without(backlog), 3),
                 "bytes_per_queued_message_beyond_envelope":
                     rounded(self.beyond_envelope(&backlog.publish), 0),
@@ -245,46 +254,31 @@ impl Figures {
         let us =
             |value: &dyn Fn(&Publishing) -> f64| rounded(self.median(|round| value(of(round))), 1);
         json!({
-            "per_s": us(&|publishing| publishing.rate().round()),
+            "per_s": us(&|publishing| publishing.pace.rate().round()),
             "cpu_us": {
-                "client": us(&|publishing| micros(publishing.publisher, publishing.count)),
-                "redis": us(&|publishing| micros(publishing.redis, publishing.count)),
+                "client": us(&|publishing| micros(publishing.publisher, publishing.pace.count)),
+                "redis": us(&|publishing| micros(publishing.redis, publishing.pace.count)),
             },
         })
     }
 
     pub(super) fn beyond_envelope(&self, publishing: &Publishing) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-        let (count, envelope) = (publishing.count as f64, self.envelope_bytes as f64);
+        let (count, envelope) = (publishing.pace.count as f64, self.envelope_bytes as f64);
         publishing.memory / count - envelope
     }
 
     pub(super) fn to_without(&self, backlog: &Backlog) -> f64 {
-        backlog.durable.rate() / self.median(|round| round.durable.rate())
+        backlog.durable.pace.rate() / self.median(|round| round.durable.pace.rate())
     }
 }
 
-impl Raw {
+impl Pace {
+    /// Messages a second.
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     pub(super) fn rate(&self) -> f64 {
-        per_second(self.count, self.took)
+        self.count as f64 / self.took.as_secs_f64().max(1e-9)
     }
-}
-
-impl Publishing {
-    pub(super) fn rate(&self) -> f64 {
-        per_second(self.count, self.took)
-    }
-}
-
-impl Durable {
-    pub(super) fn rate(&self) -> f64 {
-        per_second(self.count, self.took)
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-fn per_second(count: usize, took: Duration) -> f64 {
-    count as f64 / took.as_secs_f64().max(1e-9)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]

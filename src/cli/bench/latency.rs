@@ -6,14 +6,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::drain;
 use super::figures::{Latency, Percentiles};
 use super::stage::Stage;
 use crate::cli::failure::Failure;
 
 /// Time in which a fresh worker opens its connections, at the same rate, before anything counts.
 const WARM: Duration = Duration::from_secs(2);
-/// How long the last messages may take.
+/// So long after the last arrival the others are missing, and as long the worker may take to end.
 const LAST_MAX: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -50,7 +49,7 @@ pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<
             publish.push(answered.saturating_sub(called));
         }
     }
-    drain::wait(&arrivals, LAST_MAX).await;
+    arrivals.complete(LAST_MAX).await;
     worker.drain(LAST_MAX).await;
     for (number, called) in called_at.iter().enumerate().skip(warm) {
         whole.extend(

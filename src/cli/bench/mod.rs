@@ -136,7 +136,7 @@ impl Bench {
             step(format!("{of}: publishing"));
             let publish = in_time(publishing::batched(stage, count)).await?;
             step(format!("{of}: durable path"));
-            let durable = in_time(drain::measure(stage, count)).await?;
+            let durable = in_time(drain::measure(stage, count, count)).await?;
             step(format!("{of}: publishing one by one"));
             let singles = in_time(publishing::singles(stage, count)).await?;
             figures.rounds.push(Round {
@@ -159,7 +159,7 @@ impl Bench {
             step(format!("queueing {behind} messages"));
             let publish = in_time(publishing::batched(stage, behind + count)).await?;
             step(format!("durable path with {behind} queued"));
-            let durable = in_time(drain::some(stage, behind + count, count)).await?;
+            let durable = in_time(drain::measure(stage, behind + count, count)).await?;
             figures.backlog = Some(Backlog {
                 behind,
                 publish,

@@ -15,7 +15,7 @@ use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
 use hookstash_shared::store::{Retention, Store, scripts};
 
 use super::cpu::Cpu;
-use super::figures::Publishing;
+use super::figures::{Pace, Publishing};
 use super::stage::Stage;
 use crate::cli::failure::Failure;
 
@@ -113,8 +113,7 @@ async fn timed(
     let took = stage.now().saturating_sub(began);
     let (cpu, after) = (Cpu::now() - before, stage.redis.info().await?);
     Ok(Publishing {
-        count,
-        took,
+        pace: Pace { count, took },
         publisher: cpu.rest,
         redis: after.cpu().saturating_sub(redis.cpu()),
         memory: after.number("used_memory") - redis.number("used_memory"),

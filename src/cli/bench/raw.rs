@@ -16,8 +16,8 @@ use hookstash_worker::{BuildHttpClient, Call};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::cpu::{Cpu, RAW};
-use super::figures::Raw;
-use super::receiver::body;
+use super::figures::{Pace, Raw};
+use super::receiver::{STUCK_AFTER, body};
 use super::stage::Stage;
 use crate::cli::failure::Failure;
 
@@ -56,7 +56,8 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
             .map_err(|error| Failure::failed("start a thread").because(&error))?;
         running.push(ended);
     }
-    arrivals.complete().await;
+    // What is missing has failed at its sender, which says why.
+    arrivals.complete(STUCK_AFTER).await;
     let took = stage.now().saturating_sub(began);
     let mut sender = Duration::ZERO;
     let receiver = (Cpu::now() - before).receiver;
@@ -68,8 +69,7 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
             ended.map_err(|error| Failure::failed(format!("post to the receiver: {error}")))?;
     }
     Ok(Raw {
-        count,
-        took,
+        pace: Pace { count, took },
         sender,
         receiver,
     })

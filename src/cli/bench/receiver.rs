@@ -23,6 +23,9 @@ use crate::cli::failure::Failure;
 /// Digits of a message's number in its body, after `{"n":"`.
 const DIGITS: std::ops::Range<usize> = 6..16;
 
+/// So long after the last arrival, what has not come is not waited for any more.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(30);
+
 /// The body of message `number`: JSON of `bytes` bytes.
 pub(super) fn body(number: usize, bytes: usize) -> Bytes {
     let mut text = format!("{{\"n\":\"{number:010}\",\"pad\":\"");
@@ -129,10 +132,17 @@ impl Arrivals {
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Waits until all that are wanted have come.
-    pub(super) async fn complete(&self) {
-        while self.arrived() < self.wanted {
-            self.all.notified().await;
+    /// Waits until all that are wanted have come, or none has come for `patience`; `false` then.
+    pub(super) async fn complete(&self, patience: Duration) -> bool {
+        loop {
+            let before = self.arrived();
+            if before >= self.wanted {
+                return true;
+            }
+            let told = tokio::time::timeout(patience, self.all.notified()).await;
+            if told.is_err() && self.arrived() == before {
+                return false;
+            }
         }
     }
 
@@ -212,5 +222,21 @@ mod tests {
         assert_eq!((arrivals.arrived(), arrivals.duplicates()), (1, 1));
         assert_eq!(arrivals.time(1), Some(Duration::from_secs(1)));
         assert_eq!(arrivals.time(0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_come_is_waited_for_only_while_others_come() {
+        let arrivals = Arc::new(Arrivals::new(3, 3));
+        let coming = Arc::clone(&arrivals);
+        let comes = async move {
+            for number in [0, 1] {
+                tokio::time::sleep(STUCK_AFTER * 2 / 3).await;
+                coming.note(number, Duration::from_secs(1));
+            }
+        };
+        let (is_complete, ()) = tokio::join!(arrivals.complete(STUCK_AFTER), comes);
+        assert_eq!((is_complete, arrivals.arrived()), (false, 2));
+        arrivals.note(2, Duration::from_secs(2));
+        assert!(arrivals.complete(STUCK_AFTER).await);
     }
 }

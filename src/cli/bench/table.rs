@@ -53,7 +53,7 @@ fn deliveries(figures: &Figures) -> [(&'static str, String); 3] {
             "raw loop",
             format!(
                 "{}   CPU a message: sender {:.1} us, receiver {:.1} us",
-                rate(figures, |round| round.raw.rate()),
+                rate(figures, |round| round.raw.pace.rate()),
                 us(figures, |round| round.raw.sender),
                 us(figures, |round| round.raw.receiver)
             ),
@@ -62,7 +62,7 @@ fn deliveries(figures: &Figures) -> [(&'static str, String); 3] {
             "durable path",
             format!(
                 "{}   worker {:.1} us (store thread {:.1}), receiver {:.1} us, Redis {:.1} us",
-                rate(figures, |round| round.durable.rate()),
+                rate(figures, |round| round.durable.pace.rate()),
                 us(figures, |round| round.durable.store_thread
                     + round.durable.delivery_threads),
                 us(figures, |round| round.durable.store_thread),
@@ -73,8 +73,9 @@ fn deliveries(figures: &Figures) -> [(&'static str, String); 3] {
         (
             "durable / raw",
             format!(
-                "{:>9.2}     {} duplicates",
+                "{:>9.2}     {} lost, {} duplicates",
                 figures.ratio(),
+                figures.lost(),
                 figures.duplicates()
             ),
         ),
@@ -90,10 +91,10 @@ fn publishing(figures: &Figures) -> Vec<(&'static str, String)> {
     let line = |(name, of): (&'static str, Of)| {
         let value = format!(
             "{}   client {:.1} us, Redis {:.1} us; {:.2} of the bare loop",
-            rate(figures, |round| of(round).rate()),
+            rate(figures, |round| of(round).pace.rate()),
             us(figures, |round| of(round).publisher),
             us(figures, |round| of(round).redis),
-            figures.median(|round| of(round).rate() / round.bare.rate())
+            figures.median(|round| of(round).pace.rate() / round.bare.pace.rate())
         );
         (name, value)
     };
@@ -132,7 +133,7 @@ fn rest(figures: &Figures) -> Vec<(&'static str, String)> {
         let value = format!(
             "{:>9.0}/s with {} queued behind: {:.2} of the rate without; {:.0} bytes a message \
              beyond its envelope",
-            backlog.durable.rate(),
+            backlog.durable.pace.rate(),
             backlog.behind,
             figures.to_without(backlog),
             figures.beyond_envelope(&backlog.publish)

@@ -38,12 +38,15 @@ pub struct Made {
     of_attempt: BTreeMap<(MessageId, LeaseToken, Kind), MessageId>,
     /// In the store, since it was last emptied.
     entered: BTreeMap<(MessageId, Kind), BTreeSet<MessageId>>,
+    /// Whether an envelope may have gone while its message was leased.
+    was_emptied: bool,
 }
 
 impl Made {
     /// The store lost all it held.
     pub fn emptied(&mut self) {
         self.entered.clear();
+        self.was_emptied = true;
     }
 }
 
@@ -110,8 +113,12 @@ impl Ledger {
             Outcome::Dead { .. } => &[&[Kind::Callback, Kind::Failure], &[Kind::Failure]],
             Outcome::Cancelled => &[&[]],
         };
+        // Whose envelope is gone cannot say whom to tell.
+        let is_unreadable = self.callbacks.was_emptied
+            && kinds.is_empty()
+            && matches!(settlement.outcome, Outcome::Dead { .. });
         let is_right = if is_told {
-            expected.contains(&&kinds[..])
+            is_unreadable || expected.contains(&&kinds[..])
         } else {
             kinds.is_empty()
         };

@@ -15,7 +15,7 @@ use hookstash_shared::message::{
 use hookstash_shared::random::Random;
 use hookstash_shared::store::faulty::FaultRates;
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Accepted, Enqueue, LaneChange, Retention, Store};
+use hookstash_shared::store::{Accepted, Enqueue, LaneChange, Redriven, Retention, Store};
 use hookstash_worker::Drained;
 use tokio::time::Instant;
 
@@ -213,7 +213,8 @@ impl Scene {
         let redriven = self.store.redrive(&old, &new, shared, Bytes::new()).await;
         self.ground
             .note(format!("redrive {old} as {new}: {redriven:?}"));
-        if redriven.is_ok() {
+        // An emptied store has no such letter any more.
+        if redriven == Ok(Redriven::Accepted) {
             self.ground.ledger().accepted.insert(new);
         }
     }

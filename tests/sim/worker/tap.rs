@@ -8,12 +8,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use hookstash_shared::message::Lane;
 use hookstash_shared::store::host::{Host, HostError, Reply, Step, StepResult};
-use hookstash_shared::store::{Child, Lease, LeaseToken, Outcome, Settlement};
+use hookstash_shared::store::{Child, Lease, LeaseToken, Outcome, Record, Settlement};
 
 use super::ground::Ground;
 
 /// Words of one settlement before its children, and of a child.
-const SETTLEMENT_WORDS: usize = 8;
+const SETTLEMENT_WORDS: usize = 7;
 const CHILD_WORDS: usize = 9;
 
 pub struct Tap {
@@ -77,12 +77,12 @@ fn settlements(args: &[Bytes]) -> Vec<Settlement> {
     let mut rest = &args[10..];
     let mut found = Vec::new();
     while rest.len() >= SETTLEMENT_WORDS {
-        let outcome = match text(&rest[3]).as_str() {
-            "k" => Outcome::Delivered,
-            "r" => Outcome::Retry {
-                after: Duration::from_millis(number(&rest[4])),
+        let outcome = match text(&rest[3]).split_at(1) {
+            ("k", _) => Outcome::Delivered,
+            ("r", delay_ms) => Outcome::Retry {
+                after: Duration::from_millis(delay_ms.parse().expect("a number")),
             },
-            "c" => Outcome::Cancelled,
+            ("c", _) => Outcome::Cancelled,
             _ => Outcome::Dead {
                 response: Bytes::new(),
             },
@@ -97,7 +97,7 @@ fn settlements(args: &[Bytes]) -> Vec<Settlement> {
             event: Bytes::new(),
             children: Vec::new(),
         });
-        let children = usize::try_from(number(&rest[7])).expect("few");
+        let children = usize::try_from(number(&rest[6])).expect("few");
         let (words, behind) = rest[SETTLEMENT_WORDS..].split_at(children * CHILD_WORDS);
         if let Some(settlement) = found.last_mut() {
             settlement.children = words.chunks(CHILD_WORDS).map(child).collect();
@@ -132,17 +132,20 @@ fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
         Reply::Bytes(bytes) => text(bytes),
         other => panic!("a lease of {other:?}"),
     };
-    flat.chunks(6)
-        .map(|six| Lease {
-            id: word(&six[0]).parse().expect("an id"),
-            token: LeaseToken {
-                number: word(&six[1]).parse().expect("a number"),
-                nonce,
-            },
-            failed: word(&six[2]).parse().expect("a number"),
-            lost: word(&six[3]).parse().expect("a number"),
-            body_key: None,
-            lane: word(&six[5]),
+    flat.chunks(2)
+        .map(|two| {
+            let record = Record::parse(word(&two[1]).as_bytes()).expect("a record");
+            Lease {
+                id: word(&two[0]).parse().expect("an id"),
+                token: LeaseToken {
+                    number: record.leases,
+                    nonce,
+                },
+                failed: record.failed,
+                lost: record.lost,
+                body_key: None,
+                lane: record.lane,
+            }
         })
         .collect()
 }

@@ -23,7 +23,7 @@ local function audit_lane(lane)
   audited[lane] = true
   local st = call('HGET', P .. 'st', lane)
   if waiting(lane) == 0 then return end
-  local misplaced = not st or st == 'V' or st == 'U'
+  local misplaced = not st or st == 'U'
     or (st == 'R' and missing_from(P .. 'run', lane))
     or (st == 'T' and not call('ZSCORE', P .. 'tm', lane))
     or (st == 'F' and not call('ZSCORE', P .. 'fp', lane))
@@ -34,7 +34,7 @@ local function audit_lane(lane)
     misplaced = not head or missing_from(P .. 'hw:' .. head.host, lane)
   end
   if misplaced then
-    if st == 'R' or st == 'V' or st == 'U' or st == 'H' then call('HDEL', P .. 'st', lane) end
+    if st == 'R' or st == 'U' or st == 'H' then call('HDEL', P .. 'st', lane) end
     wake_lane(lane, true)
     repaired = repaired + 1
   end
@@ -48,7 +48,7 @@ for i = 2, #ARGV do
     broken = broken + 1
     put_record(id, { st = 'x', no = 0, nonce = '', failed = 0, lost = 0, retries = 0, flags = '',
       size = 0, ref = '', lane = '', host = '', holds = '' })
-    call('ZADD', P .. 'x', 'NX', text(now), id)
+    call('ZADD', P .. 'x', 'NX', NOW, id)
   elseif r then
     local misplaced = false
     if r.st == 'l' and not call('ZSCORE', P .. 'l', id) then
@@ -59,7 +59,7 @@ for i = 2, #ARGV do
       delay(id, now)
     elseif r.st == 'x' and not call('ZSCORE', P .. 'x', id) then
       misplaced = true
-      call('ZADD', P .. 'x', text(now), id)
+      call('ZADD', P .. 'x', NOW, id)
     elseif r.st == 'w' and is_unlisted(id, r.lane) then
       misplaced = true
       call('RPUSH', P .. 'ln:' .. r.lane, id)

@@ -4,7 +4,7 @@ local lane = ARGV[1]
 open_drain()
 if waiting(lane) > 0 then
   -- A name leaves the trash only with its list, so this one is free.
-  local name = 'tl:' .. text(now) .. ':' .. text(call('LLEN', P .. 'trash')) .. ':' .. lane
+  local name = 'tl:' .. NOW .. ':' .. text(call('LLEN', P .. 'trash')) .. ':' .. lane
   call('RENAME', P .. 'ln:' .. lane, P .. name)
   call('RPUSH', P .. 'trash', name)
 end

@@ -24,4 +24,4 @@ local function touch_lane(lane, cap, rate, period)
 end
 
 -- A write that a full store refuses and that creates nothing: nothing was applied before it.
-local function refuse_when_full() call('SETRANGE', KEYS[1], 0, '') end
+local function refuse_when_full() call('SETRANGE', KEYS[1], '0', '') end

@@ -8,7 +8,7 @@ open_drain()
 call('ZREMRANGEBYSCORE', key, '-inf', text(now - life_ms))
 -- Left behind by a clock that was ahead.
 call('ZREMRANGEBYSCORE', key, '(' .. text(now + life_ms), '+inf')
-if slots > 0 then call('ZADD', key, text(now), me) end
+if slots > 0 then call('ZADD', key, NOW, me) end
 local live, total = call('ZRANGE', key, 0, WORKERS_MAX - 1), 0
 for i = 1, #live do
   local n, name = string.match(live[i], '^(%d+) (.*)$')

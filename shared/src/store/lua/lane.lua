@@ -1,5 +1,5 @@
 -- Lanes: settings, rate window, in-flight counts, and wake_lane, which decides where a lane waits.
--- lane states in hs:{i}:st: R in the ring, V being visited, C at its cap, T timed by its rate,
+-- lane states in hs:{i}:st: R in the ring or being visited, C at its cap, T timed by its rate,
 -- P paused, F parked at the fairness threshold, H waiting for its head's host, U unreadable record.
 local BOUNDLESS = 9007199254740991
 local MOVED_MAX = 64
@@ -40,7 +40,7 @@ end
 
 local function put_settings(lane, c)
   c.stored = true
-  call('HSET', P .. 'cfg', lane, string.format('%.0f|%.0f|%.0f|%s|%s|%s|%.0f|%.0f', c.cap, c.rate,
+  call('HSET', P .. 'cfg', lane, string.format('%d|%d|%d|%s|%s|%s|%d|%d', c.cap, c.rate,
     c.period, c.paused and '1' or '0', c.pin_cap and '1' or '0', c.pin_rate and '1' or '0',
     c.created, c.used))
 end
@@ -54,7 +54,7 @@ end
 local function waiting(lane) return call('LLEN', P .. 'ln:' .. lane) end
 
 local function put_window(lane, w)
-  call('HSET', P .. 'win', lane, string.format('%.0f|%.0f|%.0f', w.start, w.count, w.credit))
+  call('HSET', P .. 'win', lane, string.format('%d|%d|%d', w.start, w.count, w.credit))
 end
 
 -- The rate window, turned if its period is over; false for a lane without a rate.
@@ -91,12 +91,8 @@ end
 
 local function in_flight(lane) return tonumber(call('HGET', P .. 'inf', lane) or 0) end
 
--- Moves a lane to where it belongs. Every script that changes a lane ends here for it.
-local function wake_lane(lane, its_turn)
-  local st = call('HGET', P .. 'st', lane)
-  if st == 'R' or st == 'V' or (st == 'H' and not its_turn) then return end
-  if st == 'T' then call('ZREM', P .. 'tm', lane) end
-  if st == 'F' then call('ZREM', P .. 'fp', lane) end
+-- Puts a lane that is in no place where it belongs. `st`: its state as it is written, if any.
+local function place_lane(lane, st)
   if waiting(lane) == 0 then
     if st then call('HDEL', P .. 'st', lane) end
     return
@@ -110,57 +106,31 @@ local function wake_lane(lane, its_turn)
     if w and w.credit == 0 and w.count >= c.rate then
       next_st = 'T'
       local due = w.start + c.period
-      local first = call('ZRANGE', P .. 'tm', 0, 0, 'WITHSCORES')
+      local first = call('ZRANGE', P .. 'tm', '0', '0', 'WITHSCORES')
       if not first[2] or due < tonumber(first[2]) then wake() end
       call('ZADD', P .. 'tm', text(due), lane)
     end
   end
-  call('HSET', P .. 'st', lane, next_st)
+  if next_st ~= st then call('HSET', P .. 'st', lane, next_st) end
   if next_st == 'R' then
     call('RPUSH', P .. 'run', lane)
     wake()
   end
 end
 
+-- Moves a lane to where it belongs. Every script that changes a lane ends here for it. One that is
+-- being visited is still called runnable, and moved when the visit ends.
+local function wake_lane(lane, its_turn)
+  local st = call('HGET', P .. 'st', lane)
+  if st == 'R' or (st == 'H' and not its_turn) then return end
+  if st == 'T' then call('ZREM', P .. 'tm', lane) end
+  if st == 'F' then call('ZREM', P .. 'fp', lane) end
+  place_lane(lane, st)
+end
+
 -- Of a queue the time of change is kept too: holding messages and callbacks are not in one place
 -- where a recount could find them, so it must know that nothing moved while it looked.
 local function slot(lane, change)
-  if kind(lane) == 'q' then call('HSET', P .. 'ch', lane, text(now)) end
-  if call('HINCRBY', P .. 'inf', lane, change) <= 0 then call('HDEL', P .. 'inf', lane) end
-end
-
-local function host_in_flight(host) return tonumber(call('HGET', P .. 'hi', host) or 0) end
-
--- Gives the turn to the next lane that waits for this host; one that cannot run passes it on.
--- `expected`: lanes are known to wait, so an empty list means that the index is stale.
-local function pass_turn(host, expected)
-  local key, moved = P .. 'hw:' .. host, 0
-  while moved < MOVED_MAX do
-    local lane = call('LPOP', key)
-    if not lane then
-      if moved > 0 or expected then call('ZREM', P .. 'hq', host) end
-      return
-    end
-    moved = moved + 1
-    if call('HGET', P .. 'st', lane) == 'H' then
-      call('HDEL', P .. 'st', lane)
-      wake_lane(lane, true)
-    end
-    if call('HGET', P .. 'st', lane) == 'R' then break end
-  end
-  if call('LLEN', key) == 0 then call('ZREM', P .. 'hq', host)
-  else call('ZADD', P .. 'hq', text(host_in_flight(host)), host) end
-end
-
--- So many calls to a host have ended, and as many lanes that wait for it may have a turn.
-local function free_host(host, ended)
-  if call('HINCRBY', P .. 'hi', host, -ended) <= 0 then call('HDEL', P .. 'hi', host) end
-  for _ = 1, math.min(ended, call('LLEN', P .. 'hw:' .. host)) do pass_turn(host) end
-end
-
--- Queues are exempt from fairness, so they do not count for their hosts.
-local function host_slot(r, change)
-  if kind(r.lane) == 'q' then return end
-  if change < 0 then return free_host(r.host, -change) end
-  call('HINCRBY', P .. 'hi', r.host, change)
+  if kind(lane) == 'q' then call('HSET', P .. 'ch', lane, NOW) end
+  if call('HINCRBY', P .. 'inf', lane, text(change)) <= 0 then call('HDEL', P .. 'inf', lane) end
 end

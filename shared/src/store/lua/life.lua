@@ -1,36 +1,5 @@
--- A message's life: entering, waiting, ending; and the bodies that several messages may share.
+-- A message's life once it has entered, its end; and the bodies that several messages may share.
 local LOST_MAX = 8
-
--- Puts id into the due set and wakes a worker if it is now the earliest.
-local function delay(id, due)
-  local first = call('ZRANGE', P .. 'd', 0, 0, 'WITHSCORES')
-  if not first[2] or due < tonumber(first[2]) then wake() end
-  call('ZADD', P .. 'd', text(due), id)
-end
-
--- Puts a message into its lane. At the head nothing is counted: it was admitted before.
-local function push(id, r, at_head)
-  r.st = 'w'
-  if at_head then
-    call('LPUSH', P .. 'ln:' .. r.lane, id)
-  else
-    admit(r.lane)
-    call('RPUSH', P .. 'ln:' .. r.lane, id)
-  end
-  put_record(id, r)
-end
-
-local function enter(id, r, due)
-  if r.holds ~= '' then slot(r.holds, 1) end
-  if due > now then
-    r.st = 'd'
-    put_record(id, r)
-    delay(id, due)
-  else
-    push(id, r, false)
-    wake_lane(r.lane)
-  end
-end
 
 local function share_body(key)
   call('HSET', P .. 'rc', key, text(tonumber(call('HGET', P .. 'rc', key) or 1) + 1))
@@ -52,7 +21,7 @@ local function drop_envelope(id, r)
 end
 
 -- Keeps the record a while after the body has gone, so that a late repeat still finds the id.
-local function mark_gone(id) call('RPUSH', P .. 'gone', text(now) .. ' ' .. id) end
+local function mark_gone(id) call('RPUSH', P .. 'gone', NOW .. ' ' .. id) end
 
 -- children: { id, envelope, ref, lane, host, retries, size, delay }; an existing one is skipped.
 local function enqueue_children(r, children)
@@ -68,6 +37,9 @@ local function enqueue_children(r, children)
   end
 end
 
+-- The last word is there only if it shares a body.
+local function done_entry(id, ref) return NOW .. ' ' .. id .. (ref ~= '' and ' ' .. ref or '') end
+
 -- Ends a message. state: k delivered, x dead, c cancelled. Children enter before the slot goes.
 local function finish(id, r, state, response, children)
   local was, held = r.st, r.holds
@@ -79,10 +51,10 @@ local function finish(id, r, state, response, children)
   r.st, r.nonce, r.holds = state, '', ''
   put_record(id, r)
   if state == 'k' then
-    call('RPUSH', P .. 'done', text(now) .. ' ' .. id)
+    call('RPUSH', P .. 'done', done_entry(id, r.ref))
   elseif state == 'x' then
     if response ~= '' then call('SET', P .. 'r:' .. id, response) end
-    call('ZADD', P .. 'x', text(now), id)
+    call('ZADD', P .. 'x', NOW, id)
   else
     drop_envelope(id, r)
     mark_gone(id)

@@ -7,13 +7,18 @@ local call = redis.call
 local TIME = call('TIME')
 local now = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 
-local function text(n) return string.format('%.0f', n) end
+-- Numbers are whole and not far above EXACT_MAX, so this says all of their digits. Commands take
+-- their numbers as text too: the host writes a number out as slowly as if it had a fraction.
+local function text(n) return string.format('%d', n) end
+local NOW = text(now)
 
--- A missing or malformed number raises, so arguments are read before the first write.
+-- A missing or malformed number raises, so arguments are read before the first write. What is above
+-- EXACT_MAX is as good as boundless.
+local EXACT_MAX = 9007199254740992
 local function number(s, name)
   local n = tonumber(s)
-  if not n or n ~= math.floor(n) then error('argument ' .. name .. ' is not an integer') end
-  return n
+  if not n or n % 1 ~= 0 then error('argument ' .. name .. ' is not an integer') end
+  return n < EXACT_MAX and n or EXACT_MAX
 end
 
 -- Draining scripts write this first: it is allowed when memory is full, and lets later writes pass.
@@ -48,7 +53,7 @@ local function get_record(id)
 end
 
 local function pack_record(r)
-  return string.format('1|%s|%.0f|%s|%.0f|%.0f|%.0f|%s|%.0f|%s|%s|%s|%s', r.st, r.no, r.nonce,
+  return string.format('1|%s|%d|%s|%d|%d|%d|%s|%d|%s|%s|%s|%s', r.st, r.no, r.nonce,
     r.failed, r.lost, r.retries, r.flags, r.size, r.ref, r.lane, r.host, r.holds)
 end
 

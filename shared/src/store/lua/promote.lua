@@ -1,7 +1,7 @@
 -- due -> ready: at most `limit` messages. A holding one goes back to the head of its queue and
 -- frees its slot; head pushes run from the latest to the earliest, so that order is kept.
 local function promote(limit)
-  local ids = call('ZRANGEBYSCORE', P .. 'd', '-inf', text(now), 'LIMIT', 0, limit)
+  local ids = call('ZRANGEBYSCORE', P .. 'd', '-inf', NOW, 'LIMIT', '0', text(limit))
   local heads = {}
   for i = 1, #ids do
     local id = ids[i]

@@ -4,7 +4,7 @@ local OVERDUE = 4
 
 local function recover(limit, may_recover, lease_ms)
   local until_ms = may_recover and now or now - OVERDUE * lease_ms
-  local ids = call('ZRANGEBYSCORE', P .. 'l', '-inf', text(until_ms), 'LIMIT', 0, limit)
+  local ids = call('ZRANGEBYSCORE', P .. 'l', '-inf', text(until_ms), 'LIMIT', '0', text(limit))
   for i = #ids, 1, -1 do
     local r = get_record(ids[i])
     if r and r.st == 'l' then
@@ -21,6 +21,6 @@ end
 local CLAMP_SLACK_MS = 2000
 local function clamp_leases(limit, lease_ms)
   local beyond = '(' .. text(now + lease_ms + CLAMP_SLACK_MS)
-  local ids = call('ZRANGEBYSCORE', P .. 'l', beyond, '+inf', 'LIMIT', 0, limit)
+  local ids = call('ZRANGEBYSCORE', P .. 'l', beyond, '+inf', 'LIMIT', '0', text(limit))
   for i = 1, #ids do call('ZADD', P .. 'l', text(now + lease_ms), ids[i]) end
 end

@@ -24,8 +24,9 @@ c.used = now
 put_settings(lane, c)
 local w = window(lane)
 if ARGV[8] == '1' and w then
+  -- What was counted before stays admitted, and the new window begins with nothing.
   w.credit = math.min(w.credit, c.rate)
-  w.start, w.count = now, w.credit
+  w.start, w.count = now, 0
   put_window(lane, w)
 end
 wake_lane(lane)

@@ -1,7 +1,10 @@
 -- Deliveries that need nothing but their end: no flag, no child, nothing that holds for them. Almost
--- all are such, so they end together. What else is settled meanwhile may see their slots as taken;
--- wake_lane puts that right at the end.
-local plain = { ids = {}, records = {}, done = {}, lanes = {}, hosts = {}, of_lane = {}, of_host = {} }
+-- all are such, so they end together, and only the head of their records is written anew. What else
+-- is settled meanwhile may see their slots as taken; wake_lane puts that right at the end.
+local function no_deliveries()
+  return { ids = {}, records = {}, done = {}, lanes = {}, hosts = {}, of_lane = {}, of_host = {} }
+end
+local plain = no_deliveries()
 
 local function count(names, counts, name)
   if not counts[name] then
@@ -11,17 +14,21 @@ local function count(names, counts, name)
   counts[name] = counts[name] + 1
 end
 
-local function is_plain(s, r)
-  return s.outcome == 'k' and #s.children == 0 and r.flags == '' and r.holds == ''
-end
+-- What follows the nonce in a record without flags: its body key and its end.
+local UNFLAGGED = '^%d+|%d+|%d+||%d+|([^|]*)|(.*)$'
 
-local function end_later(s, r)
+-- Notes a delivery whose record begins with the head of its lease; false if it needs more than its end.
+local function end_later(s, packed, head)
+  local ref, ending = string.match(packed, UNFLAGGED, #head + 1)
+  local place = ref and place_of(ending)
+  if not place or place.holds ~= '' then return false end
   local n = #plain.ids
-  r.st, r.nonce = 'k', ''
-  plain.ids[n + 1], plain.done[n + 1] = s.id, text(now) .. ' ' .. s.id
-  plain.records[2 * n + 1], plain.records[2 * n + 2] = s.id, pack_record(r)
-  count(plain.lanes, plain.of_lane, r.lane)
-  if kind(r.lane) ~= 'q' then count(plain.hosts, plain.of_host, r.host) end
+  plain.ids[n + 1], plain.done[n + 1] = s.id, done_entry(s.id, ref)
+  plain.records[2 * n + 1] = s.id
+  plain.records[2 * n + 2] = '1|k|' .. s.no .. '||' .. string.sub(packed, #head + 1)
+  count(plain.lanes, plain.of_lane, place.lane)
+  if kind(place.lane) ~= 'q' then count(plain.hosts, plain.of_host, place.host) end
+  return true
 end
 
 local function end_plain()
@@ -32,20 +39,23 @@ local function end_plain()
   call('RPUSH', P .. 'done', unpack(plain.done))
   for i = 1, #plain.hosts do free_host(plain.hosts[i], plain.of_host[plain.hosts[i]]) end
   for i = 1, #plain.lanes do wake_lane(plain.lanes[i]) end
-  plain = { ids = {}, records = {}, done = {}, lanes = {}, hosts = {}, of_lane = {}, of_host = {} }
+  plain = no_deliveries()
 end
 
--- Ends an attempt. outcome: k delivered, r retry after delay ms, x dead, c cancelled.
+-- Ends an attempt of the message whose record is `packed`. outcome: k delivered, r retry after delay
+-- ms, x dead, c cancelled.
 -- Returns the state the message is in now, or '-' when a stale settlement changed nothing.
-local function settle(s)
-  local r = get_record(s.id)
+local function settle(s, packed)
+  if not packed then return '-' end
+  local head = '1|l|' .. s.no .. '|' .. s.nonce .. '|'
+  local is_ours = string.sub(packed, 1, #head) == head
+  if is_ours and s.outcome == 'k' and #s.children == 0 and end_later(s, packed, head) then
+    event(s.id, 'k', s.event)
+    return 'k'
+  end
+  local r = parse_record(packed)
   if not r then return '-' end
-  if r.st == 'l' and r.no == s.no and r.nonce == s.nonce then
-    if is_plain(s, r) then
-      end_later(s, r)
-      event(s.id, 'k', s.event)
-      return 'k'
-    end
+  if is_ours then
     local outcome = s.outcome
     if has_flag(r, 'd') then
       finish(s.id, r, 'k', '', {})
@@ -96,13 +106,14 @@ local function read_settlements(i, n)
   local settlements = {}
   for k = 1, n do
     local s = {
-      id = ARGV[i], no = number(ARGV[i + 1], 'lease number'), nonce = ARGV[i + 2],
-      outcome = ARGV[i + 3], delay = number(ARGV[i + 4], 'delay'), response = ARGV[i + 5],
-      event = ARGV[i + 6], children = {},
+      id = ARGV[i], no = ARGV[i + 1], nonce = ARGV[i + 2], outcome = ARGV[i + 3], delay = 0,
+      response = ARGV[i + 4], event = ARGV[i + 5], children = {},
     }
-    if not string.find(s.outcome, '^[krxc]$') then error('unknown outcome') end
-    local count = number(ARGV[i + 7], 'children')
-    i = i + 8
+    if s.outcome ~= 'k' and s.outcome ~= 'x' and s.outcome ~= 'c' then
+      s.outcome, s.delay = 'r', number(string.match(s.outcome, '^r(%d+)$'), 'outcome')
+    end
+    local count = ARGV[i + 6] == '0' and 0 or number(ARGV[i + 6], 'children')
+    i = i + 7
     for c = 1, count do
       s.children[c] = {
         id = ARGV[i], envelope = ARGV[i + 1], ref = ARGV[i + 2], lane = ARGV[i + 3],

@@ -2,27 +2,26 @@
 local DONE_BODIES_MAX = 10000
 local GONE_MS = 15000
 
--- An entry of `done` or `gone`; one that cannot be read is as old as can be.
+-- The time of an entry and what follows it. One without a time is as old as can be.
 local function ended_entry(entry)
-  local ended, id = string.match(entry, '^(%d+) (.+)$')
-  return tonumber(ended or 0), id or ''
+  local blank = string.find(entry, ' ', 1, true) or 0
+  return tonumber(string.sub(entry, 1, blank - 1)) or 0, string.sub(entry, blank + 1)
 end
 
-local BODY_KEY = '^1|%l|%d+|%d*|%d+|%d+|%d+|%l*|%d+|([^|]*)|[^|]*|[^|]*|[^|]*$'
-
--- Takes entries off the head of a list while `may_go(time, position)`. Returns their ids and times.
+-- Takes entries off the head of a list while `may_go(time, position)`. Returns what follows their
+-- times, and those.
 local function take(key, limit, may_go)
-  local ids, times = {}, {}
-  local first = call('LINDEX', P .. key, 0)
-  if not first or not may_go((ended_entry(first)), 1) then return ids, times end
-  local entries = call('LRANGE', P .. key, 0, limit - 1)
+  local taken, times = {}, {}
+  local first = call('LINDEX', P .. key, '0')
+  if not first or not may_go((ended_entry(first)), 1) then return taken, times end
+  local entries = call('LRANGE', P .. key, '0', text(limit - 1))
   for i = 1, #entries do
-    local ended, id = ended_entry(entries[i])
+    local ended, rest = ended_entry(entries[i])
     if not may_go(ended, i) then break end
-    ids[i], times[i] = id, ended
+    taken[i], times[i] = rest, ended
   end
-  if #ids > 0 then call('LPOP', P .. key, #ids) end
-  return ids, times
+  if #taken > 0 then call('LPOP', P .. key, text(#taken)) end
+  return taken, times
 end
 
 -- A delivered message loses its body, and its record too or a while later. Every message that is
@@ -30,23 +29,21 @@ end
 local function forget_delivered(limit, done_ms)
   local over = call('LLEN', P .. 'done') - DONE_BODIES_MAX
   local function is_old(ended) return ended + done_ms <= now end
-  local ids, times = take('done', limit, function(ended, i) return is_old(ended) or i <= over end)
-  if #ids == 0 then return end
-  local records = call('HMGET', P .. 'm', unpack(ids))
+  local taken, times = take('done', limit, function(ended, i) return i <= over or is_old(ended) end)
+  if #taken == 0 then return end
   local are_shared = call('EXISTS', P .. 'rc') == 1
   local bodies, old, gone = {}, {}, {}
-  for i = 1, #ids do
-    local ref = records[i] and string.match(records[i], BODY_KEY)
-    if ref then
-      if are_shared then
-        drop_envelope(ids[i], { ref = ref })
-      else
-        bodies[#bodies + 1] = P .. 'b:' .. ids[i]
-        if ref ~= '' then bodies[#bodies + 1] = P .. 'b:' .. ref end
-      end
-      if is_old(times[i]) then old[#old + 1] = ids[i]
-      else gone[#gone + 1] = text(now) .. ' ' .. ids[i] end
+  for i = 1, #taken do
+    local id, ref = taken[i], ''
+    local blank = string.find(id, ' ', 1, true)
+    if blank then id, ref = string.sub(id, 1, blank - 1), string.sub(id, blank + 1) end
+    if are_shared then
+      drop_envelope(id, { ref = ref })
+    else
+      bodies[#bodies + 1] = P .. 'b:' .. id
+      if ref ~= '' then bodies[#bodies + 1] = P .. 'b:' .. ref end
     end
+    if is_old(times[i]) then old[#old + 1] = id else gone[#gone + 1] = NOW .. ' ' .. id end
   end
   if #bodies > 0 then call('UNLINK', unpack(bodies)) end
   if #old > 0 then call('HDEL', P .. 'm', unpack(old)) end
@@ -58,7 +55,7 @@ local function trim(limit, done_ms, dead_ms)
   forget_delivered(limit, done_ms)
   local gone = take('gone', limit, function(ended) return ended + GONE_MS <= now end)
   if #gone > 0 then call('HDEL', P .. 'm', unpack(gone)) end
-  local old = call('ZRANGEBYSCORE', P .. 'x', '-inf', text(now - dead_ms), 'LIMIT', 0, limit)
+  local old = call('ZRANGEBYSCORE', P .. 'x', '-inf', text(now - dead_ms), 'LIMIT', '0', text(limit))
   for i = 1, #old do
     local r = get_record(old[i])
     call('ZREM', P .. 'x', old[i])
