@@ -18,7 +18,10 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::message_view::{Object, put, put_body, put_headers, view};
 use super::selection::{List, Selection};
-use super::{Api, Shared, body, destination, dlq_bulk, dlq_page, id_in, query, redrive_options};
+use super::{
+    Api, Shared, body, destination, dlq_bulk, dlq_page, id_in, publish_headers, query,
+    redrive_options,
+};
 
 /// A page ends early once its entries hold this many bytes; its cursor goes on from there.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -94,6 +97,7 @@ pub(super) async fn redrive(
     let in_query = query::separate(uri.query().unwrap_or_default()).options;
     let headers = request.headers().clone();
     body::discard(request).await;
+    publish_headers::check_names(&in_query)?;
     let id = id_in(&uri);
     let letter = find(&api, id).await?;
     let gone = || ApiError::Gone(format!("the stored message {} cannot be read", letter.id));

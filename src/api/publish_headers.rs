@@ -110,7 +110,7 @@ pub(super) fn given(
 
 /// An option of the query is named like a header. Its name goes into logs and answers, which a
 /// line break in it would forge; so the refusal does not repeat it.
-fn check_names(in_query: &[(String, Vec<u8>)]) -> Result<(), ApiError> {
+pub(super) fn check_names(in_query: &[(String, Vec<u8>)]) -> Result<(), ApiError> {
     let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
     if in_query.iter().all(|(name, _)| is_name(name)) {
         return Ok(());

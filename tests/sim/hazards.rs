@@ -8,7 +8,7 @@ use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{
     Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, EnqueueGroup, Exchange, Fair,
-    Held, LaneLimits, Lease, Outcome, Settlement, Withdrawn,
+    Held, LaneLimits, Lease, Outcome, Redriven, Settlement, Withdrawn,
 };
 
 use super::bench::{Bench, NOW_MS, host_lane, queue, success};
@@ -441,4 +441,61 @@ fn a_placeholder_is_withdrawn_while_it_is_empty_and_only_then() {
     let kept = kept.expect("it is there");
     assert_eq!(kept.context, "context");
     assert_eq!(kept.result.as_deref(), Some(&b"first"[..]));
+}
+
+#[test]
+fn a_lane_with_a_large_head_gets_its_turn_beside_one_that_fills_every_batch() {
+    const BUDGET: usize = 1_000;
+    let bench = Bench::new();
+    let sized = |host: &str, bytes: usize| Enqueue {
+        envelope: vec![b'x'; bytes].into(),
+        host: host.to_owned(),
+        ..message(&bench, Lane::host(host).expect("a host"))
+    };
+    for _ in 0..40 {
+        publish(&bench, &sized("a.test", BUDGET / 10));
+    }
+    let large = sized("b.test", BUDGET / 2 + 1);
+    publish(&bench, &large);
+    let mut leased = Vec::new();
+    for _ in 0..2 {
+        let exchange = Exchange {
+            settlements: &[],
+            want: 16,
+            nonce: 7,
+            fair: Fair {
+                flow: 100,
+                host: 100,
+            },
+            may_recover: true,
+            byte_budget: BUDGET as u64,
+        };
+        let answer = block_on(bench.store.exchange(Shard::default(), &exchange));
+        leased.extend(answer.expect("an exchange").leases);
+        nothing_broken(&bench);
+    }
+    assert!(leased.iter().any(|lease| lease.id == large.id));
+}
+
+#[test]
+fn a_message_redriven_into_a_deleted_queue_makes_the_queue_again() {
+    let bench = Bench::new();
+    bench.publish(queue(), When::Now);
+    let lease = bench.exchange(&[], 1).leases.remove(0);
+    let dead = Settlement {
+        outcome: Outcome::Dead {
+            response: Bytes::new(),
+        },
+        ..success(&lease)
+    };
+    bench.exchange(&[dead], 0);
+    block_on(bench.store.delete_queue(Shard::default(), &queue())).expect("delete");
+    let new = MessageId::new(Shard::default(), NOW_MS, &bench.random);
+    let redriven = bench
+        .store
+        .redrive(&lease.id, &new, "envelope".into(), Bytes::new());
+    assert_eq!(block_on(redriven), Ok(Redriven::Accepted));
+    let state = block_on(bench.store.lane_state(&queue())).expect("an answer");
+    assert_eq!(state.map(|state| state.limits.cap), Some(1));
+    nothing_broken(&bench);
 }

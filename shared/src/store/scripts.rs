@@ -58,7 +58,7 @@ scripts! {
     /// Cancels one message.
     CANCEL_MESSAGE = "cancel_message" [LANE, LIFE];
     /// Turns a dead letter into a new message.
-    REDRIVE_MESSAGE = "redrive_message" [LANE, LIFE];
+    REDRIVE_MESSAGE = "redrive_message" [LANE, LIFE, ENTER_LANE];
     /// Deletes a dead letter.
     DELETE_DEAD_LETTER = "delete_dead_letter" [LANE, LIFE];
     /// Sets a queue or flow key.

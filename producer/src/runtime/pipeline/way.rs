@@ -171,7 +171,8 @@ impl Way<'_> {
                 if blocked_by_tool(&publication.result).is_some() {
                     made.cost = 0.0;
                 }
-                return Box::pin(self.put(publication, made)).await;
+                // An archive takes its time, in which another result may have come.
+                return Box::pin(self.publish(publication, made)).await;
             }
             Ok(Verdict::Blocked { reason }) => {
                 made.end = CallEnd::DeniedAfter;

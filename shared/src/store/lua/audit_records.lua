@@ -23,7 +23,8 @@ local function audit_lane(lane)
   audited[lane] = true
   local st = call('HGET', P .. 'st', lane)
   if waiting(lane) == 0 then return end
-  local misplaced = not st or st == 'U'
+  -- V: a visit of an earlier version did not end.
+  local misplaced = not st or st == 'U' or st == 'V'
     or (st == 'R' and missing_from(P .. 'run', lane))
     or (st == 'T' and not call('ZSCORE', P .. 'tm', lane))
     or (st == 'F' and not call('ZSCORE', P .. 'fp', lane))
@@ -34,7 +35,7 @@ local function audit_lane(lane)
     misplaced = not head or missing_from(P .. 'hw:' .. head.host, lane)
   end
   if misplaced then
-    if st == 'R' or st == 'U' or st == 'H' then call('HDEL', P .. 'st', lane) end
+    if st == 'R' or st == 'U' or st == 'V' or st == 'H' then call('HDEL', P .. 'st', lane) end
     wake_lane(lane, true)
     repaired = repaired + 1
   end

@@ -156,8 +156,13 @@ local function lease(want, nonce, lease_ms, fair_flow, fair_host, byte_budget)
     if limit > 0 then
       stop = visit(lane, limit, out, nonce, ends, fair_host, bytes)
     end
+    if stop == 'B' then
+      -- Its head is too large for what is left. It keeps its turn, or smaller ones always came first.
+      call('LPUSH', P .. 'run', lane)
+      wake()
+      break
+    end
     if stop == 'H' or stop == 'U' or stop == 'F' then park(lane, stop) else place_lane(lane, 'R') end
-    if stop == 'B' then break end
   end
   return out
 end

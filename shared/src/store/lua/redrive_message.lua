@@ -28,6 +28,8 @@ else
 end
 call('ZREM', P .. 'x', old)
 call('UNLINK', P .. 'r:' .. old)
+-- Its queue may have been deleted meanwhile.
+if kind(r.lane) == 'q' then touch_lane(r.lane, 0, 0, 0) end
 enter(new, new_record(r.lane, r.host, retries or r.retries, r.size, ref, ''), wait > 0 and now + wait or due)
 r.st, r.ref = 'g', ''
 put_record(old, r)
