@@ -189,6 +189,7 @@ impl App {
             random,
             limits: self.settings.limits,
             token,
+            read_only_token: self.settings.read_only_token.clone(),
             keys: self.keys.clone(),
             egress: self.egress.clone(),
             environment: Arc::clone(&self.environment),

@@ -1,9 +1,10 @@
 //! The token: `Authorization: Bearer <token>`, or `qstash_token` in the query for callers that
-//! cannot set headers.
+//! cannot set headers. A second one, if there is one, is for callers who only look.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use http::Method;
 use http::header::AUTHORIZATION;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
@@ -13,6 +14,8 @@ use super::error::ApiError;
 use super::{Shared, body, query};
 
 const SCHEME: &[u8] = b"bearer ";
+/// Whoever has the signing keys can pretend to be this server.
+const KEYS: &str = "/v2/keys";
 
 /// Lets a request pass that carries the token in either place.
 pub(super) async fn require_token(
@@ -23,8 +26,23 @@ pub(super) async fn require_token(
     if is_authentic(&request, &api.state.token) {
         return next.run(request).await;
     }
+    let second = api.state.read_only_token.as_ref();
+    let only_looks = second.is_some_and(|token| is_authentic(&request, token));
+    if only_looks && is_harmless(&request) {
+        return next.run(request).await;
+    }
     body::discard(request).await;
-    ApiError::Token.into_response()
+    let refusal = if only_looks {
+        ApiError::ReadOnly
+    } else {
+        ApiError::Token
+    };
+    refusal.into_response()
+}
+
+/// Whether a request changes nothing and asks for no secret.
+fn is_harmless(request: &Request) -> bool {
+    request.method() == Method::GET && request.uri().path() != KEYS
 }
 
 fn is_authentic(request: &Request, token: &SecretString) -> bool {

@@ -27,6 +27,9 @@ pub(super) enum ApiError {
     /// No token, or another one.
     #[error("unable to authenticate: invalid token")]
     Token,
+    /// The token that is given changes nothing, and does not show the keys.
+    #[error("the read-only token is for GET requests, and not for /v2/keys: use QSTASH_TOKEN")]
+    ReadOnly,
     /// A web page asked, and only programs of this machine may.
     #[error(
         "`hookstash dev` answers programs of this machine only, not web pages: its credentials are \
@@ -92,7 +95,7 @@ impl ApiError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Token => StatusCode::UNAUTHORIZED,
-            Self::Browser => StatusCode::FORBIDDEN,
+            Self::Browser | Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::Invalid(_) | Self::BodyRead => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::Placeholder | Self::NoKeys | Self::Path(_) => {
                 StatusCode::NOT_FOUND

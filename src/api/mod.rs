@@ -90,6 +90,8 @@ pub struct ApiState {
     pub limits: Limits,
     /// The token that every request under `/v1` and `/v2` must carry.
     pub token: SecretString,
+    /// The token of callers who only look; `None` = there are none.
+    pub read_only_token: Option<SecretString>,
     /// The signing keys as `/v2/keys` shows and rotates them.
     pub keys: KeyRing,
     /// Which destinations are refused at once.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hookstash::key_ring::KeyRing;
 use serde_json::json;
 
-use crate::support::front_door::{FrontDoor, answered, embedded_state};
+use crate::support::front_door::{FrontDoor, READ_ONLY_TOKEN, answered, embedded_state};
 
 #[tokio::test]
 async fn without_the_token_everything_under_v2_is_a_401() {
@@ -60,6 +60,35 @@ async fn an_option_of_the_query_that_is_no_header_name_is_refused_without_its_te
         );
         assert!(!refused.error().contains("forged"), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn the_read_only_token_reads_but_changes_nothing_and_sees_no_key() {
+    let door = FrontDoor::embedded().await;
+    let id = door.publish("https://h/p", &[], "x").await.id();
+    let client = reqwest::Client::new();
+    for (method, path, status) in [
+        ("GET", format!("/v2/messages/{id}"), 200),
+        ("GET", "/v2/dlq".to_owned(), 200),
+        ("GET", "/v2/queues".to_owned(), 200),
+        ("GET", "/v2/keys".to_owned(), 403),
+        ("GET", "//v2/keys".to_owned(), 403),
+        ("POST", "/v2/keys/rotate".to_owned(), 403),
+        ("POST", "/v2/publish/https://h/p".to_owned(), 403),
+        ("DELETE", format!("/v2/messages/{id}"), 403),
+        ("DELETE", "/v2/messages".to_owned(), 403),
+        ("PATCH", "/v2/schedules/s/pause".to_owned(), 403),
+    ] {
+        let url = format!("http://{}{path}", door.addr);
+        let request = client.request(method.parse().unwrap(), &url);
+        let answer = answered(request.bearer_auth(READ_ONLY_TOKEN)).await;
+        assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
+        let url = format!("{url}?qstash_token={READ_ONLY_TOKEN}");
+        let in_query = client.request(method.parse().unwrap(), url);
+        assert_eq!(answered(in_query).await.status, status, "{method} {path}");
+    }
+    let there = door.call("GET", &format!("/v2/messages/{id}")).await;
+    assert_eq!(there.status, 200);
 }
 
 #[tokio::test]

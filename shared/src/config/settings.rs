@@ -44,6 +44,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// What callers authenticate with.
     pub token: Option<SecretString>,
+    /// What callers who only look authenticate with; `None` = there are none.
+    pub read_only_token: Option<SecretString>,
     /// The signing keys given by the environment.
     pub signing_keys: Option<SigningKeys>,
     /// The Standard Webhooks secret.
@@ -103,6 +105,7 @@ impl Settings {
             publish_replicas: reader.count(&names::PUBLISH_REPLICAS)?,
             listen: reader.address(&names::LISTEN)?,
             token: reader.secret(&names::TOKEN)?,
+            read_only_token: reader.secret(&names::READ_ONLY_TOKEN)?,
             signing_keys: signing_keys(&reader)?,
             webhook_secret: webhook_secret(&reader)?,
             secret_key: reader

@@ -144,6 +144,14 @@ pub mod names {
         "Token that callers send as `Authorization: Bearer`. `serve` and `api` do not start \
          without it.",
     );
+    /// What callers who only look authenticate with.
+    pub const READ_ONLY_TOKEN: Setting = setting(
+        &["HOOKSTASH_READ_ONLY_TOKEN"],
+        Kind::Secret,
+        None,
+        "A second token, with which callers can read everything but the signing keys, and change \
+         nothing: every other call is answered 403.",
+    );
     /// The signing key in use.
     pub const CURRENT_SIGNING_KEY: Setting = setting(
         &["QSTASH_CURRENT_SIGNING_KEY"],
@@ -313,7 +321,7 @@ pub mod names {
 }
 
 /// All settings in the order of the documentation.
-pub const SETTINGS: [Setting; 31] = [
+pub const SETTINGS: [Setting; 32] = [
     names::REDIS_URL,
     names::DATA_DIR,
     names::DATA_SYNC,
@@ -322,6 +330,7 @@ pub const SETTINGS: [Setting; 31] = [
     names::PUBLISH_REPLICAS,
     names::LISTEN,
     names::TOKEN,
+    names::READ_ONLY_TOKEN,
     names::CURRENT_SIGNING_KEY,
     names::NEXT_SIGNING_KEY,
     names::WEBHOOK_SECRET,

@@ -34,6 +34,8 @@ use super::redis::RedisServer;
 
 /// What every request of a test carries.
 pub(crate) const TOKEN: &str = "t0ken==";
+/// What a request of a caller who only looks carries.
+pub(crate) const READ_ONLY_TOKEN: &str = "l00k==";
 const SHARDS: u16 = 4;
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -93,6 +95,7 @@ pub(crate) fn state_on(host: Arc<dyn Host>, clock: Arc<dyn Clock>) -> ApiState {
         random,
         limits: Limits::default(),
         token: TOKEN.into(),
+        read_only_token: Some(READ_ONLY_TOKEN.into()),
         keys: KeyRing::fixed(Some(SigningKeys::development())),
         egress: EgressPolicy::default(),
         environment: Arc::new(BTreeMap::<String, String>::new()),
