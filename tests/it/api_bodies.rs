@@ -96,7 +96,7 @@ async fn an_early_refusal_reaches_a_client_that_still_sends() {
     let body = vec![b'x'; 8 * MIB];
     let refused = door.publish("not-a-url", &[], body.clone()).await;
     assert_eq!(refused.status, 400);
-    let request = door.request("POST", "/v2/batch").body(body.clone());
+    let request = door.request("POST", "/v2/wait/e").body(body.clone());
     assert_eq!(
         crate::support::front_door::answered(request).await.status,
         501

@@ -148,7 +148,7 @@ async fn misuse(program: &Program, url: &str) {
             client
                 .post(&publish)
                 .header("Authorization", &bearer)
-                .header("Upstash-Cron", "* * * * *"),
+                .header("Upstash-Workflow-Init", "true"),
             501,
         ),
         (
