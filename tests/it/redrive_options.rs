@@ -117,7 +117,7 @@ async fn what_cannot_be_changed_is_refused_by_name_and_the_letter_stays() {
         ("Upstash-Retries", "1001", 400),
         ("Upstash-Callback", "http://127.0.0.1/", 400),
         ("Upstash-Callback-Retries", "1", 400),
-        ("Upstash-Cron", "* * * * *", 501),
+        ("Upstash-Cron", "* * * * *", 400),
         ("Upstash-Workflow-Runid", "x", 501),
     ] {
         let refused = redrive(&door, id.as_str(), &[(name, value)]).await;
