@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use hookstash_shared::message::{Destination, GroupEndpoint, MessageId, Shard};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{DuePage, Schedule, Tick, Ticked};
@@ -92,10 +92,9 @@ impl Scheduler {
         if due.is_empty() {
             return Ok(until_first(&page));
         }
-        let ticks = self.plan(&due, page.now_ms).await?;
+        let (ticks, mut failure) = self.plan(&due, page.now_ms).await?;
         let answers = join_all(ticks.iter().map(|tick| self.fire(tick))).await;
         let mut fired = 0;
-        let mut failure = None;
         for (tick, answer) in ticks.into_iter().zip(answers) {
             self.unanswered.remove(&tick.id);
             match answer {
@@ -114,20 +113,34 @@ impl Scheduler {
         }
     }
 
-    /// The firings of what is due, in its order.
-    async fn plan(&self, due: &[(&str, u64)], now_ms: u64) -> Result<Vec<Tick>, HostError> {
+    /// The firings of what is due, in its order, and why some could not be planned: a URL group may
+    /// be in a shard that cannot be reached, which holds up no other schedule.
+    async fn plan(
+        &self,
+        due: &[(&str, u64)],
+        now_ms: u64,
+    ) -> Result<(Vec<Tick>, Option<HostError>), HostError> {
+        let store = &self.worker.store;
         let ids: Vec<&str> = due.iter().map(|(id, _)| *id).collect();
-        let definitions = self.worker.store.definitions(self.shard, &ids).await?;
-        let plans = due
-            .iter()
-            .zip(definitions)
-            .map(|((id, due_ms), definition)| async move {
-                match definition {
-                    Some(schedule) => Ok(Some(self.tick(id, &schedule, *due_ms, now_ms).await?)),
-                    None => self.put_aside(id).await.map(|()| None),
+        let definitions = store.definitions(self.shard, &ids).await?;
+        let read = due.iter().zip(definitions);
+        let plans = read.map(|((id, due_ms), definition)| async move {
+            match definition {
+                Some(schedule) => {
+                    self.tick(id, &schedule, *due_ms, now_ms).await.map(Some)
                 }
-            });
-        Ok(try_join_all(plans).await?.into_iter().flatten().collect())
+                None => self.put_aside(id).await.map(|()| None),
+            }
+        });
+        let mut failure = None;
+        let mut ticks = Vec::with_capacity(due.len());
+        for plan in join_all(plans).await {
+            match plan {
+                Ok(tick) => ticks.extend(tick),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Ok((ticks, failure))
     }
 
     /// One firing, with ids drawn now, or as it was sent before.
