@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use hookstash_shared::message::{Destination, GroupEndpoint, MessageId, Shard};
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{DuePage, Schedule, Tick, Ticked};
+use hookstash_shared::store::{Definition, DuePage, Schedule, Tick, Ticked};
 
 use crate::patience::Patience;
 use crate::phase::Phase;
@@ -126,10 +126,11 @@ impl Scheduler {
         let read = due.iter().zip(definitions);
         let plans = read.map(|((id, due_ms), definition)| async move {
             match definition {
-                Some(schedule) => {
+                Definition::Readable(schedule) => {
                     self.tick(id, &schedule, *due_ms, now_ms).await.map(Some)
                 }
-                None => self.put_aside(id).await.map(|()| None),
+                Definition::Unreadable(stored) => self.put_aside(id, &stored).await.map(|()| None),
+                Definition::Gone => store.remove_undefined(self.shard, id).await.map(|()| None),
             }
         });
         let mut failure = None;
@@ -226,15 +227,13 @@ impl Scheduler {
     }
 
     /// Takes a schedule that cannot be read out of those that are due: others wait behind it.
-    async fn put_aside(&self, id: &str) -> Result<(), HostError> {
+    async fn put_aside(&self, id: &str, stored: &[u8]) -> Result<(), HostError> {
         let store = &self.worker.store;
-        if store.pause_schedule(self.shard, id).await? {
+        if store.pause_unreadable(self.shard, id, stored).await? {
             tracing::error!(
                 schedule = id,
                 "a stored schedule cannot be read: it is paused"
             );
-        } else {
-            store.remove_schedule(self.shard, id, None).await?;
         }
         Ok(())
     }
