@@ -192,7 +192,7 @@ async fn store(
         .find_schedule(&id)
         .await
         .map_err(ApiError::of_read)?;
-    let most = room_in(&state.store, shard)
+    let most = room_in(&state.store, shard, &before)
         .await
         .map_err(ApiError::of_read)?;
     let now_ms = state
@@ -224,12 +224,18 @@ fn encoded(envelope: &Envelope) -> Result<bytes::Bytes, ApiError> {
         .map_err(|_| ApiError::Internal("the message cannot be stored"))
 }
 
-/// How many schedules `shard` may hold beside those of the other shards.
-async fn room_in(store: &Store, shard: Shard) -> Result<u64, HostError> {
+/// How many schedules `shard` may hold beside those of the other shards, without the copies that
+/// are replaced.
+async fn room_in(
+    store: &Store,
+    shard: Shard,
+    replaced: &[StoredSchedule],
+) -> Result<u64, HostError> {
     let counts = store.count_schedules().await?.into_iter().enumerate();
     let others = counts.filter(|(index, _)| *index != usize::from(shard.index()));
     let others: u64 = others.map(|(_, count)| count).sum();
-    Ok(SCHEDULES_MAX.saturating_sub(others))
+    let moved = replaced.iter().filter(|old| old.shard != shard).count() as u64;
+    Ok(SCHEDULES_MAX.saturating_sub(others.saturating_sub(moved)))
 }
 
 /// Puts it again after an unclear answer: the same body key is accepted once.
