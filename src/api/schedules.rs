@@ -144,7 +144,7 @@ pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError
     let _place = dlq::place_in(&api.lists).await?;
     let mut found = walk(&api.state.store).await.map_err(ApiError::of_read)?;
     found.sort_by(|a, b| {
-        let newest_first = b.schedule.created_ms.cmp(&a.schedule.created_ms);
+        let newest_first = b.schedule.age().cmp(&a.schedule.age());
         a.id.cmp(&b.id).then(newest_first)
     });
     found.dedup_by(|later, first| later.id == first.id);

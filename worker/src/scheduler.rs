@@ -2,8 +2,9 @@
 //!
 //! Each worker has one for each shard, and none leads: all look at what is due first, and of those
 //! that fire the same due time one wins. The next due time is found from now on, so minutes that all
-//! workers missed fire once. Between two looks it sleeps until the next due time, at most 5 s, so
-//! that it sees new schedules.
+//! workers missed fire once. Of copies of one schedule in several shards only the newest fires; the
+//! others are removed when they are due. Between two looks it sleeps until the next due time, at
+//! most 5 s, so that it sees new schedules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,12 +124,16 @@ impl Scheduler {
         let store = &self.worker.store;
         let ids: Vec<&str> = due.iter().map(|(id, _)| *id).collect();
         let definitions = store.definitions(self.shard, &ids).await?;
-        let read = due.iter().zip(definitions);
-        let plans = read.map(|((id, due_ms), definition)| async move {
+        let elsewhere = store.newest_elsewhere(self.shard, &ids).await;
+        let read = due.iter().zip(definitions.into_iter().zip(elsewhere));
+        let plans = read.map(|((id, due_ms), (definition, elsewhere))| async move {
             match definition {
-                Definition::Readable(schedule) => {
-                    self.tick(id, &schedule, *due_ms, now_ms).await.map(Some)
-                }
+                Definition::Readable(schedule) => match elsewhere {
+                    Some(newer) if newer.age() > schedule.age() => {
+                        self.remove_older(id, &schedule).await.map(|()| None)
+                    }
+                    _ => self.tick(id, &schedule, *due_ms, now_ms).await.map(Some),
+                },
                 Definition::Unreadable(stored) => self.put_aside(id, &stored).await.map(|()| None),
                 Definition::Gone => store.remove_undefined(self.shard, id).await.map(|()| None),
             }
@@ -224,6 +229,15 @@ impl Scheduler {
             tracing::debug!(schedule = %id, count, fault, "a schedule fired");
         }
         Ok(answer)
+    }
+
+    /// Removes a copy of a schedule of which there is a newer one in another shard.
+    async fn remove_older(&self, id: &str, schedule: &Schedule) -> Result<(), HostError> {
+        let (store, key) = (&self.worker.store, Some(schedule.body_key.as_str()));
+        if store.remove_schedule(self.shard, id, key).await? {
+            tracing::info!(schedule = id, shard = %self.shard, "an older copy is removed");
+        }
+        Ok(())
     }
 
     /// Takes a schedule that cannot be read out of those that are due: others wait behind it.

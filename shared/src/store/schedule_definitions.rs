@@ -1,6 +1,7 @@
 //! Definitions of schedules as they are stored, and putting aside those that are of no use.
 
 use bytes::Bytes;
+use futures::future::join_all;
 
 use super::args::{Args, command, text};
 use super::host::{HostError, Reply};
@@ -29,6 +30,13 @@ impl Definition {
             _ => Self::Gone,
         }
     }
+
+    fn schedule(self) -> Option<Schedule> {
+        match self {
+            Self::Readable(schedule) => Some(schedule),
+            Self::Unreadable(_) | Self::Gone => None,
+        }
+    }
 }
 
 impl Store {
@@ -42,6 +50,21 @@ impl Store {
         let read = |_: &Self, id: &&str| vec![command([b"HGET", &key, id.as_bytes()])];
         let replies = self.batched(ids, |_| shard, read).await?;
         Ok(replies.into_iter().map(Definition::of).collect())
+    }
+
+    /// The newest copy of each of the schedules `ids` in the shards beside `shard`, in their order;
+    /// `None` where there is none. Shards that cannot be read are passed over.
+    pub async fn newest_elsewhere(&self, shard: Shard, ids: &[&str]) -> Vec<Option<Schedule>> {
+        let others = self.shards.iter().filter(|other| *other != shard);
+        let read = join_all(others.map(|other| self.definitions(other, ids))).await;
+        let mut newest: Vec<Option<Schedule>> = vec![None; ids.len()];
+        for definitions in read.into_iter().flatten() {
+            for (newest, definition) in newest.iter_mut().zip(definitions) {
+                let older = newest.take().into_iter().chain(definition.schedule());
+                *newest = older.max_by(|a, b| a.age().cmp(&b.age()));
+            }
+        }
+        newest
     }
 
     /// Pauses a schedule whose definition is still `unreadable`; `false` when it is another one

@@ -61,6 +61,12 @@ impl Schedule {
         }
     }
 
+    /// What orders the copies of one schedule in several shards, the same for all who look: the
+    /// greatest is the newest, which is the one that counts.
+    pub fn age(&self) -> (u64, &str) {
+        (self.created_ms, &self.body_key)
+    }
+
     /// Reads a definition; `None` for one that this program cannot read.
     pub(super) fn parse(json: &[u8]) -> Option<Self> {
         let read: Self = serde_json::from_slice(json).ok()?;
@@ -251,7 +257,7 @@ impl Store {
         let found = shards.iter().map(|shard| self.read_schedules(*shard, &ids));
         let mut found: Vec<StoredSchedule> =
             try_join_all(found).await?.into_iter().flatten().collect();
-        found.sort_by_key(|stored| std::cmp::Reverse(stored.schedule.created_ms));
+        found.sort_by(|a, b| b.schedule.age().cmp(&a.schedule.age()));
         Ok(found)
     }
 
