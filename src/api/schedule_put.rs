@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
+use futures::future::join_all;
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
     Envelope, NewMessage, NewMessageBuilder, Shard, When, dedup_name, place_schedule, random_name,
@@ -192,7 +193,7 @@ async fn store(
         .find_schedule(&id)
         .await
         .map_err(ApiError::of_read)?;
-    let most = room_in(&state.store, shard)
+    let most = room_in(&state.store, shard, &before)
         .await
         .map_err(ApiError::of_read)?;
     let now_ms = state
@@ -200,7 +201,11 @@ async fn store(
         .host_time(shard)
         .await
         .map_err(ApiError::of_read)?;
-    schedule.created_ms = now_ms;
+    // Newer than those it replaces, also where another server's clock is ahead.
+    let newest_ms = before
+        .first()
+        .map_or(0, |old| old.schedule.created_ms.saturating_add(1));
+    schedule.created_ms = now_ms.max(newest_ms);
     let due_ms = schedule.cron.next_after(now_ms);
     let due_ms = due_ms.ok_or_else(|| ApiError::invalid("Upstash-Cron", "it is never due"))?;
     let put = PutSchedule {
@@ -211,9 +216,22 @@ async fn store(
         most,
         dedup_scope: scope,
     };
-    let answer = patiently(state.publisher.store(), shard, &put).await?;
+    // On its own, so that a caller who goes away does not leave a move half done.
+    let replaced = tokio::spawn(replace(state.publisher.store().clone(), shard, put, before)).await;
+    let replaced = replaced.map_err(|_| ApiError::Internal("the schedule was not put"))?;
+    Ok(replaced?)
+}
+
+/// Puts it into `shard`, then removes it from where it was.
+async fn replace(
+    store: Store,
+    shard: Shard,
+    put: PutSchedule,
+    before: Vec<StoredSchedule>,
+) -> Result<SchedulePut, HostError> {
+    let answer = patiently(&store, shard, &put).await?;
     if answer == SchedulePut::Accepted {
-        remove_elsewhere(&state.store, shard, &put.id, before).await?;
+        remove_elsewhere(&store, shard, &put.id, before).await?;
     }
     Ok(answer)
 }
@@ -224,12 +242,18 @@ fn encoded(envelope: &Envelope) -> Result<bytes::Bytes, ApiError> {
         .map_err(|_| ApiError::Internal("the message cannot be stored"))
 }
 
-/// How many schedules `shard` may hold beside those of the other shards.
-async fn room_in(store: &Store, shard: Shard) -> Result<u64, HostError> {
+/// How many schedules `shard` may hold beside those of the other shards, without the copies that
+/// are replaced.
+async fn room_in(
+    store: &Store,
+    shard: Shard,
+    replaced: &[StoredSchedule],
+) -> Result<u64, HostError> {
     let counts = store.count_schedules().await?.into_iter().enumerate();
     let others = counts.filter(|(index, _)| *index != usize::from(shard.index()));
     let others: u64 = others.map(|(_, count)| count).sum();
-    Ok(SCHEDULES_MAX.saturating_sub(others))
+    let moved = replaced.iter().filter(|old| old.shard != shard).count() as u64;
+    Ok(SCHEDULES_MAX.saturating_sub(others.saturating_sub(moved)))
 }
 
 /// Puts it again after an unclear answer: the same body key is accepted once.
@@ -254,9 +278,14 @@ async fn remove_elsewhere(
     id: &str,
     before: Vec<StoredSchedule>,
 ) -> Result<(), HostError> {
-    for old in before.into_iter().filter(|old| old.shard != shard) {
+    let others = before.iter().filter(|old| old.shard != shard);
+    let removed = others.map(|old| {
         let key = Some(old.schedule.body_key.as_str());
-        store.remove_schedule(old.shard, id, key).await?;
-    }
-    Ok(())
+        store.remove_schedule(old.shard, id, key)
+    });
+    // Each is tried, whatever becomes of the others; what stays is removed when it is due.
+    let removed = join_all(removed).await;
+    removed
+        .into_iter()
+        .try_for_each(|removed| removed.map(drop))
 }

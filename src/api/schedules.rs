@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use hookstash_shared::message::{Envelope, MessageId, State as MessageState};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{Resumed, SCHEDULES_MAX, Store, StoredSchedule};
@@ -92,6 +92,7 @@ async fn resume(api: &Api, id: &str) -> Result<(), ApiError> {
     let store = &api.state.store;
     for _ in 0..RESUMES_MAX {
         let found = find_all(api, id).await?;
+        // The newest alone: what is left of a move stays as it is.
         let stored = found
             .first()
             .ok_or_else(|| ApiError::no_such_schedule(id))?;
@@ -115,15 +116,12 @@ async fn resume(api: &Api, id: &str) -> Result<(), ApiError> {
 /// Removes a schedule; the messages that it made stay.
 pub(super) async fn remove(State(api): State<Shared>, uri: Uri) -> Result<Json<Value>, ApiError> {
     let id = behind(uri.path());
-    let mut is_removed = false;
-    for stored in find_all(&api, id).await? {
-        is_removed |= api
-            .state
-            .store
-            .remove_schedule(stored.shard, id, None)
-            .await?;
-    }
-    if is_removed {
+    let store = &api.state.store;
+    // In every shard: one that cannot be read is found in none.
+    let shards = store.shards().iter();
+    let removed = join_all(shards.map(|shard| store.remove_schedule(shard, id, None))).await;
+    let removed = removed.into_iter().collect::<Result<Vec<bool>, _>>()?;
+    if removed.contains(&true) {
         Ok(Json(json!({ "deleted": 1 })))
     } else {
         Err(ApiError::no_such_schedule(id))
@@ -146,7 +144,7 @@ pub(super) async fn list(State(api): State<Shared>) -> Result<Response, ApiError
     let _place = dlq::place_in(&api.lists).await?;
     let mut found = walk(&api.state.store).await.map_err(ApiError::of_read)?;
     found.sort_by(|a, b| {
-        let newest_first = b.schedule.created_ms.cmp(&a.schedule.created_ms);
+        let newest_first = b.schedule.age().cmp(&a.schedule.age());
         a.id.cmp(&b.id).then(newest_first)
     });
     found.dedup_by(|later, first| later.id == first.id);

@@ -66,6 +66,7 @@ mod promises_workers;
 mod redis_host;
 mod redrive_options;
 mod schedules_api;
+mod schedules_copies;
 mod schedules_program;
 mod schedules_worker;
 mod seam_arbitration;

@@ -2,18 +2,19 @@
 //!
 //! Each worker has one for each shard, and none leads: all look at what is due first, and of those
 //! that fire the same due time one wins. The next due time is found from now on, so minutes that all
-//! workers missed fire once. Between two looks it sleeps until the next due time, at most 5 s, so
-//! that it sees new schedules.
+//! workers missed fire once. Of copies of one schedule in several shards only the newest fires; the
+//! others are removed when they are due. Between two looks it sleeps until the next due time, at
+//! most 5 s, so that it sees new schedules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use hookstash_shared::message::{Destination, GroupEndpoint, MessageId, Shard};
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{DuePage, Schedule, Tick, Ticked};
+use hookstash_shared::store::{Definition, DuePage, Schedule, Tick, Ticked};
 
 use crate::patience::Patience;
 use crate::phase::Phase;
@@ -92,10 +93,9 @@ impl Scheduler {
         if due.is_empty() {
             return Ok(until_first(&page));
         }
-        let ticks = self.plan(&due, page.now_ms).await?;
+        let (ticks, mut failure) = self.plan(&due, page.now_ms).await?;
         let answers = join_all(ticks.iter().map(|tick| self.fire(tick))).await;
         let mut fired = 0;
-        let mut failure = None;
         for (tick, answer) in ticks.into_iter().zip(answers) {
             self.unanswered.remove(&tick.id);
             match answer {
@@ -114,20 +114,39 @@ impl Scheduler {
         }
     }
 
-    /// The firings of what is due, in its order.
-    async fn plan(&self, due: &[(&str, u64)], now_ms: u64) -> Result<Vec<Tick>, HostError> {
+    /// The firings of what is due, in its order, and why some could not be planned: a URL group may
+    /// be in a shard that cannot be reached, which holds up no other schedule.
+    async fn plan(
+        &self,
+        due: &[(&str, u64)],
+        now_ms: u64,
+    ) -> Result<(Vec<Tick>, Option<HostError>), HostError> {
+        let store = &self.worker.store;
         let ids: Vec<&str> = due.iter().map(|(id, _)| *id).collect();
-        let definitions = self.worker.store.definitions(self.shard, &ids).await?;
-        let plans = due
-            .iter()
-            .zip(definitions)
-            .map(|((id, due_ms), definition)| async move {
-                match definition {
-                    Some(schedule) => Ok(Some(self.tick(id, &schedule, *due_ms, now_ms).await?)),
-                    None => self.put_aside(id).await.map(|()| None),
-                }
-            });
-        Ok(try_join_all(plans).await?.into_iter().flatten().collect())
+        let definitions = store.definitions(self.shard, &ids).await?;
+        let elsewhere = store.newest_elsewhere(self.shard, &ids).await;
+        let read = due.iter().zip(definitions.into_iter().zip(elsewhere));
+        let plans = read.map(|((id, due_ms), (definition, elsewhere))| async move {
+            match definition {
+                Definition::Readable(schedule) => match elsewhere {
+                    Some(newer) if newer.age() > schedule.age() => {
+                        self.remove_older(id, &schedule).await.map(|()| None)
+                    }
+                    _ => self.tick(id, &schedule, *due_ms, now_ms).await.map(Some),
+                },
+                Definition::Unreadable(stored) => self.put_aside(id, &stored).await.map(|()| None),
+                Definition::Gone => store.remove_undefined(self.shard, id).await.map(|()| None),
+            }
+        });
+        let mut failure = None;
+        let mut ticks = Vec::with_capacity(due.len());
+        for plan in join_all(plans).await {
+            match plan {
+                Ok(tick) => ticks.extend(tick),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Ok((ticks, failure))
     }
 
     /// One firing, with ids drawn now, or as it was sent before.
@@ -212,16 +231,23 @@ impl Scheduler {
         Ok(answer)
     }
 
+    /// Removes a copy of a schedule of which there is a newer one in another shard.
+    async fn remove_older(&self, id: &str, schedule: &Schedule) -> Result<(), HostError> {
+        let (store, key) = (&self.worker.store, Some(schedule.body_key.as_str()));
+        if store.remove_schedule(self.shard, id, key).await? {
+            tracing::info!(schedule = id, shard = %self.shard, "an older copy is removed");
+        }
+        Ok(())
+    }
+
     /// Takes a schedule that cannot be read out of those that are due: others wait behind it.
-    async fn put_aside(&self, id: &str) -> Result<(), HostError> {
+    async fn put_aside(&self, id: &str, stored: &[u8]) -> Result<(), HostError> {
         let store = &self.worker.store;
-        if store.pause_schedule(self.shard, id).await? {
+        if store.pause_unreadable(self.shard, id, stored).await? {
             tracing::error!(
                 schedule = id,
                 "a stored schedule cannot be read: it is paused"
             );
-        } else {
-            store.remove_schedule(self.shard, id, None).await?;
         }
         Ok(())
     }

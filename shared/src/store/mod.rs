@@ -25,6 +25,7 @@ mod queues;
 mod record;
 mod recover;
 mod scan;
+mod schedule_definitions;
 mod schedules;
 mod tick;
 mod url_groups;
@@ -60,6 +61,7 @@ pub use publish::{Accepted, Enqueue, EnqueueGroup, LaneLimits, host_name};
 pub use queues::{Queue, QueuePage};
 pub use record::Record;
 pub use scan::LiveMessages;
+pub use schedule_definitions::Definition;
 pub use schedules::{
     PutSchedule, Resumed, SCHEDULES_MAX, Schedule, SchedulePage, SchedulePut, StoredSchedule,
 };

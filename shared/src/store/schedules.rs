@@ -22,6 +22,8 @@ const PAGE: &[u8] = b"100";
 const HEAD_END: &[u8] = b"4095";
 /// How often a put whose guarded message was gone is sent again.
 const BODY_MISSING_RESENDS: u32 = 3;
+/// Asks a script to act whatever the definition is.
+const ANY_DEFINITION: &str = "";
 /// The version of definitions.
 const VERSION: u8 = 1;
 
@@ -57,6 +59,12 @@ impl Schedule {
             delay_ms: 0,
             group: None,
         }
+    }
+
+    /// What orders the copies of one schedule in several shards, the same for all who look: the
+    /// greatest is the newest, which is the one that counts.
+    pub fn age(&self) -> (u64, &str) {
+        (self.created_ms, &self.body_key)
     }
 
     /// Reads a definition; `None` for one that this program cannot read.
@@ -206,6 +214,7 @@ impl Store {
         body_key: Option<&str>,
     ) -> Result<bool, HostError> {
         let args = Args::new().text(id).text(body_key.unwrap_or_default());
+        let args = args.text(ANY_DEFINITION);
         let removed = self
             .run_script(shard, &scripts::REMOVE_SCHEDULE, args)
             .await?;
@@ -214,7 +223,7 @@ impl Store {
 
     /// Pauses a schedule; `false` when there is none in `shard`. Safe to repeat.
     pub async fn pause_schedule(&self, shard: Shard, id: &str) -> Result<bool, HostError> {
-        let args = Args::new().text(id);
+        let args = Args::new().text(id).text(ANY_DEFINITION);
         let paused = self
             .run_script(shard, &scripts::PAUSE_SCHEDULE, args)
             .await?;
@@ -240,15 +249,15 @@ impl Store {
         })
     }
 
-    /// The schedule `id`, wherever it is, the newest first: there are several only when a process
-    /// ended between putting one into another shard and removing the old one.
+    /// The schedule `id`, wherever it is, the newest first: there are several only while one moves
+    /// to another shard, or when that was cut off.
     pub async fn find_schedule(&self, id: &str) -> Result<Vec<StoredSchedule>, HostError> {
         let shards: Vec<Shard> = self.shards.iter().collect();
         let ids = [id.to_owned()];
         let found = shards.iter().map(|shard| self.read_schedules(*shard, &ids));
         let mut found: Vec<StoredSchedule> =
             try_join_all(found).await?.into_iter().flatten().collect();
-        found.sort_by_key(|stored| std::cmp::Reverse(stored.schedule.created_ms));
+        found.sort_by(|a, b| b.schedule.age().cmp(&a.schedule.age()));
         Ok(found)
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::args::{Args, Reader, command, text};
-use super::host::{HostError, Reply, StepResult};
+use super::host::{HostError, StepResult};
 use super::schedules::{Schedule, milliseconds};
 use super::{LaneLimits, Store, host_name, scripts};
 use crate::message::{
@@ -162,23 +162,6 @@ impl Store {
         }
         let now_ms = milliseconds(time)?;
         Ok(DuePage { now_ms, first })
-    }
-
-    /// What the schedules `ids` of `shard` do; `None` for one that is gone, or that this program
-    /// cannot read.
-    pub async fn definitions(
-        &self,
-        shard: Shard,
-        ids: &[&str],
-    ) -> Result<Vec<Option<Schedule>>, HostError> {
-        let key = self.keys.of_shard(shard, "sd");
-        let read = |_: &Self, id: &&str| vec![command([b"HGET", &key, id.as_bytes()])];
-        let replies = self.batched(ids, |_| shard, read).await?;
-        let definition = |replies: &Vec<Reply>| match replies.first() {
-            Some(Reply::Bytes(json)) => Schedule::parse(json),
-            _ => None,
-        };
-        Ok(replies.iter().map(definition).collect())
     }
 
     /// Fires a schedule if its due time is still the expected one and has come. Safe to repeat: of

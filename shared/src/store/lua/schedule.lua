@@ -14,6 +14,12 @@ local function set_schedule(id, s)
   }, '|'))
 end
 
+-- Whether the definition is still the one that was read: '=' and its bytes, '=' alone when there was
+-- none; '' is content with any.
+local function is_as_read(id, read)
+  return read == '' or read == '=' .. (call('HGET', P .. 'sd', id) or '')
+end
+
 -- Only what this pipeline has just set: a live body has no expiry.
 local function drop_guarded(key)
   if call('PTTL', P .. 'b:' .. key) > 0 then call('UNLINK', P .. 'b:' .. key) end
