@@ -117,7 +117,7 @@ async fn what_cannot_be_changed_is_refused_by_name_and_the_letter_stays() {
         ("Upstash-Retries", "1001", 400),
         ("Upstash-Callback", "http://127.0.0.1/", 400),
         ("Upstash-Callback-Retries", "1", 400),
-        ("Upstash-Cron", "* * * * *", 501),
+        ("Upstash-Cron", "* * * * *", 400),
         ("Upstash-Workflow-Runid", "x", 501),
     ] {
         let refused = redrive(&door, id.as_str(), &[(name, value)]).await;
@@ -130,6 +130,29 @@ async fn what_cannot_be_changed_is_refused_by_name_and_the_letter_stays() {
     assert!(refused.error().contains("Upstash-Retries"), "{refused:?}");
     let found = door.call("GET", &format!("/v2/dlq/{id}")).await;
     assert_eq!(found.status, 200);
+}
+
+#[tokio::test]
+async fn options_that_the_callbacks_of_the_letter_cannot_have_are_refused_and_it_stays() {
+    let door = FrontDoor::embedded().await;
+    let given = [
+        ("Upstash-Queue-Name", "q"),
+        ("Upstash-Callback", "https://callback/"),
+    ];
+    let id = door.publish("https://h/p", &given, "x").await.id();
+    kill(&door).await;
+    let delayed = [
+        ("Upstash-Callback", "https://callback/"),
+        ("Upstash-Callback-Delay", "1h"),
+    ];
+    let refused = redrive(&door, id.as_str(), &delayed).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.error().contains("stop the queue"), "{refused:?}");
+    // An unknown option alone changes nothing.
+    let answer = redrive(&door, id.as_str(), &[("Upstash-Callback-X-Foo", "1")]).await;
+    let path = format!("/v2/messages/{}", answer.id());
+    let shown = door.call("GET", &path).await.json;
+    assert_eq!(shown["callback"], "https://callback/");
 }
 
 #[tokio::test]
