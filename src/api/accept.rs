@@ -51,6 +51,8 @@ pub(super) struct Draft {
     message: NewMessageBuilder,
     /// The endpoints and the group they are of; none = the message's own destination.
     endpoints: Vec<(Destination, GroupEndpoint)>,
+    /// Bytes of its headers and options, those of its group among them.
+    header_bytes: usize,
 }
 
 /// A message, or one for each endpoint.
@@ -104,11 +106,21 @@ pub(super) async fn draft(
     text: &str,
     asked: &Asked<'_>,
 ) -> Result<Draft, ApiError> {
-    let (mut message, endpoints) = match find(state, text).await? {
-        Recipient::Url(destination) => {
-            let message = configure(state, destination, asked.headers, asked.options)?;
-            (message, Vec::new())
-        }
+    draft_to(state, find(state, text).await?, asked)
+}
+
+/// The same for a recipient that was found.
+pub(super) fn draft_to(
+    state: &ApiState,
+    recipient: Recipient,
+    asked: &Asked<'_>,
+) -> Result<Draft, ApiError> {
+    let mut draft = match recipient {
+        Recipient::Url(destination) => Draft {
+            message: configure(state, destination, asked.headers, asked.options)?,
+            endpoints: Vec::new(),
+            header_bytes: size(asked.headers, asked),
+        },
         Recipient::Group(name, group) => of_group(state, &name, group, asked)?,
     };
     if let Some(name) = asked.queue {
@@ -118,12 +130,12 @@ pub(super) async fn draft(
                 "another queue is named too",
             ));
         }
-        message = message.queue(name)?;
+        draft.message = draft.message.queue(name)?;
     }
     if let Some(address) = asked.caller_ip {
-        message = message.caller_ip(address);
+        draft.message = draft.message.caller_ip(address);
     }
-    Ok(Draft { message, endpoints })
+    Ok(draft)
 }
 
 fn of_group(
@@ -131,7 +143,7 @@ fn of_group(
     name: &str,
     group: UrlGroup,
     asked: &Asked<'_>,
-) -> Result<(NewMessageBuilder, Vec<(Destination, GroupEndpoint)>), ApiError> {
+) -> Result<Draft, ApiError> {
     let headers = with_defaults(asked, &group.headers)?;
     let endpoints = group.endpoints.into_iter().map(|endpoint| {
         let group = name.to_owned();
@@ -142,8 +154,20 @@ fn of_group(
     let Some((first, _)) = endpoints.first() else {
         return Err(ApiError::Internal("a URL group without endpoints"));
     };
-    let message = configure(state, first.clone(), &headers, asked.options)?;
-    Ok((message, endpoints))
+    Ok(Draft {
+        message: configure(state, first.clone(), &headers, asked.options)?,
+        endpoints,
+        header_bytes: size(&headers, asked),
+    })
+}
+
+/// Bytes of the headers and of the options beside them.
+fn size(headers: &HeaderMap, asked: &Asked<'_>) -> usize {
+    let headers = headers.iter();
+    let in_headers = headers.map(|(name, value)| name.as_str().len() + value.len());
+    let in_options = asked.options.iter();
+    let in_options = in_options.map(|(name, value)| name.len() + value.len());
+    in_headers.chain(in_options).sum()
 }
 
 fn configure(
@@ -186,6 +210,11 @@ impl Ready {
         self.0.endpoints.len().max(1)
     }
 
+    /// How many bytes of headers its messages have together.
+    pub(super) fn header_bytes(&self) -> usize {
+        self.0.header_bytes.saturating_mul(self.count())
+    }
+
     fn is_for_group(&self) -> bool {
         !self.0.endpoints.is_empty()
     }
@@ -193,7 +222,9 @@ impl Ready {
     /// The messages, checked as a whole.
     fn messages(self, state: &ApiState) -> Result<Vec<NewMessage>, ApiError> {
         let now_ms = state.clock.now_ms();
-        let Draft { message, endpoints } = self.0;
+        let Draft {
+            message, endpoints, ..
+        } = self.0;
         let Some((_, endpoint)) = endpoints.first() else {
             return Ok(vec![message.build(now_ms, &state.limits)?]);
         };
@@ -292,7 +323,7 @@ impl Sending<'_> {
     }
 
     fn answer(&mut self, index: usize, answer: Result<Accepted, ApiError>) {
-        self.has_failed |= matches!(answer, Err(ApiError::Unavailable(_) | ApiError::Unknown(_)));
+        self.has_failed |= answer.as_ref().is_err_and(is_of_store);
         if let Some(place) = self.answers.get_mut(index) {
             *place = Some(answer);
         }
@@ -303,7 +334,13 @@ impl Sending<'_> {
     }
 }
 
-fn not_sent() -> ApiError {
+/// Whether the store failed, so that nothing after it may be sent.
+pub(super) fn is_of_store(error: &ApiError) -> bool {
+    matches!(error, ApiError::Unavailable(_) | ApiError::Unknown(_))
+}
+
+/// The answer for what is not sent after a failure of the store.
+pub(super) fn not_sent() -> ApiError {
     ApiError::Unavailable("the store failed a message before this one")
 }
 

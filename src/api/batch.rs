@@ -13,13 +13,14 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use hookstash_shared::store::UrlGroup;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::accept::{self, Accepted, Asked, Ready};
+use super::accept::{self, Accepted, Asked, Ready, Recipient};
 use super::error::ApiError;
 use super::{ApiState, Shared, destination};
 
@@ -30,6 +31,9 @@ const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 const ITEMS_MAX: usize = 10_000;
 /// Most messages that they make, an item for a URL group one for each endpoint.
 const MESSAGES_MAX: usize = 10_000;
+/// Most bytes of headers that these messages have together: an item may take the default headers of
+/// a URL group, and each of the group's messages has all of them.
+const HEADER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const TOO_MANY: &str = "more than 10000 items";
 const EXPECTED: &str =
     "expected destination as text, headers as texts by name, body and queue as text or null";
@@ -45,6 +49,9 @@ struct Item {
 
 /// The items, each to be read by itself.
 struct Items<'a>(Vec<&'a RawValue>);
+
+/// The URL groups of the items before, by name.
+type Groups = BTreeMap<String, UrlGroup>;
 
 /// What became of one item.
 type Outcome = Result<Accepted, ApiError>;
@@ -78,15 +85,28 @@ async fn read(
         };
         ApiError::invalid("batch", why)
     })?;
-    let (mut read, mut messages) = (Vec::with_capacity(items.0.len()), 0);
+    let mut read = Vec::with_capacity(items.0.len());
+    let (mut groups, mut has_failed) = (Groups::new(), false);
+    let (mut messages, mut header_bytes) = (0, 0_usize);
     for item in items.0 {
-        let item = prepare(state, item, caller_ip).await;
+        // Later items would wait for the store too, and might overtake this one in its queue.
+        if has_failed {
+            read.push(Err(accept::not_sent()));
+            continue;
+        }
+        let item = prepare(state, item, caller_ip, &mut groups).await;
         if let Err(refusal @ ApiError::NotBuilt(_)) = item {
             return Err(refusal);
         }
+        has_failed = item.as_ref().is_err_and(accept::is_of_store);
         messages += item.as_ref().map_or(0, Ready::count);
         if messages > MESSAGES_MAX {
             let why = format!("its URL groups make it more than {MESSAGES_MAX} messages");
+            return Err(ApiError::invalid("batch", why));
+        }
+        header_bytes = header_bytes.saturating_add(item.as_ref().map_or(0, Ready::header_bytes));
+        if header_bytes > HEADER_BYTES_MAX {
+            let why = format!("its messages have more than {HEADER_BYTES_MAX} bytes of headers");
             return Err(ApiError::invalid("batch", why));
         }
         read.push(item);
@@ -98,6 +118,7 @@ async fn prepare(
     state: &ApiState,
     item: &RawValue,
     caller_ip: Option<IpAddr>,
+    groups: &mut Groups,
 ) -> Result<Ready, ApiError> {
     let item: Item =
         serde_json::from_str(item.get()).map_err(|_| ApiError::invalid("item", EXPECTED))?;
@@ -109,8 +130,21 @@ async fn prepare(
         queue: item.queue.as_deref(),
         caller_ip,
     };
-    let draft = accept::draft(state, &target.text, &asked).await?;
+    let recipient = find(state, target.text, groups).await?;
+    let draft = accept::draft_to(state, recipient, &asked)?;
     Ok(draft.with_body(Bytes::from(item.body.unwrap_or_default())))
+}
+
+/// Finds out who `text` names; a group is read once for all items.
+async fn find(state: &ApiState, text: String, groups: &mut Groups) -> Result<Recipient, ApiError> {
+    if let Some(group) = groups.get(&text) {
+        return Ok(Recipient::Group(text, group.clone()));
+    }
+    let found = accept::find(state, &text).await?;
+    if let Recipient::Group(name, group) = &found {
+        groups.insert(name.clone(), group.clone());
+    }
+    Ok(found)
 }
 
 /// The headers of an item as those of a request.

@@ -1,6 +1,7 @@
 //! `Upstash-Callback`, `Upstash-Failure-Callback` and the options of each: who is told what became
 //! of a message. `Upstash-Callback-Retries: 0` is to a callback what `Upstash-Retries: 0` is to a
-//! message. An option that callbacks do not have is refused, never dropped.
+//! message. A known option that callbacks do not have is refused, never dropped; an unknown one is
+//! ignored as that of a message is.
 
 use hookstash_shared::headers::HeaderSource;
 use hookstash_shared::message::{
@@ -28,9 +29,47 @@ const WORKFLOW: [&str; 2] = ["workflow-", "feature-set"];
 /// Options that would let a callback wait in a lane of its own.
 const LANES: [&str; 3] = ["queue-name", "flow-control-key", "flow-control-value"];
 
+/// Options of a message that a callback cannot have.
+const REFUSED: [&str; 7] = [
+    "not-before",
+    "deduplication-id",
+    "content-based-deduplication",
+    "callback",
+    "failure-callback",
+    "cron",
+    "schedule-id",
+];
+/// Options of a callback, besides the headers for it.
+const OWN: [&str; 7] = [
+    "method",
+    "retries",
+    "retry-delay",
+    "timeout",
+    "delay",
+    "label",
+    "redact-fields",
+];
+/// What names of headers for the callback begin with.
+const FORWARD: &str = "forward-";
+
 /// Whether the option belongs to a callback.
 pub(super) fn is_option(name: &str) -> bool {
-    KINDS.iter().any(|(_, known)| starts_option(name, known))
+    owner(name).is_some()
+}
+
+/// The name of the callback that the option belongs to, in lower case.
+pub(super) fn owner(name: &str) -> Option<&'static str> {
+    let mut names = KINDS.iter().map(|(_, known)| *known);
+    names.find(|known| starts_option(name, known))
+}
+
+/// Whether the option, without the name of its callback, is part of the protocol.
+fn is_known(rest: &str) -> bool {
+    rest.starts_with(FORWARD)
+        || OWN.contains(&rest)
+        || LANES.contains(&rest)
+        || REFUSED.iter().any(|known| starts_option(rest, known))
+        || WORKFLOW.iter().any(|known| rest.starts_with(known))
 }
 
 /// Gives the message the callbacks of the options, if they name any.
@@ -60,6 +99,13 @@ fn read(
     let mut own = options
         .iter()
         .filter_map(|(option, values)| Some((option, option.strip_prefix(&prefix)?, values)))
+        .filter(|(option, rest, _)| {
+            let is_known = is_known(rest);
+            if !is_known {
+                tracing::warn!(header = %option, "an unknown header of a callback is ignored");
+            }
+            is_known
+        })
         .peekable();
     let Some(urls) = options.get(name) else {
         return match own.peek() {
@@ -88,7 +134,7 @@ fn set(
     let refused = |why: &str| ApiError::invalid(&canonical(option), why);
     let millis =
         |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    if let Some(header) = rest.strip_prefix("forward-") {
+    if let Some(header) = rest.strip_prefix(FORWARD) {
         for value in values {
             let appended = callback
                 .headers

@@ -120,7 +120,6 @@ fn refusals_name_the_header_of_the_callback() {
         ("Deduplication-Id", "x", "a callback has Method"),
         ("Cron", "* * * * *", "a callback has Method"),
         ("Callback", "https://h/", "a callback has Method"),
-        ("Unheard-Of", "x", "a callback has Method"),
     ] {
         for kind in ["Upstash-Callback", "Upstash-Failure-Callback"] {
             let option = format!("{kind}-{name}");
@@ -129,6 +128,18 @@ fn refusals_name_the_header_of_the_callback() {
                 || (name.starts_with("Forward") && text.contains(kind));
             assert!(is_named && text.contains(why), "{option}: {text}");
         }
+    }
+}
+
+#[test]
+fn an_unknown_option_of_a_callback_is_ignored() {
+    for kind in ["Upstash-Callback", "Upstash-Failure-Callback"] {
+        let option = format!("{kind}-X-Foo");
+        let with = built(&[(kind, URL), (&option, "1")], &[]).unwrap();
+        let without = built(&[(kind, URL)], &[]).unwrap();
+        assert_eq!(with.header(), without.header());
+        let alone = built(&[(&option, "1")], &[]).unwrap();
+        assert_eq!(alone.header().callbacks().count(), 0);
     }
 }
 

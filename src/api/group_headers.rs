@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::accept::Asked;
 use super::error::ApiError;
-use super::{ApiState, destination, publish_headers};
+use super::{ApiState, callback_headers, destination, publish_headers};
 
 /// Options that say the same in other words: a publish with one of them takes no default of its
 /// companions.
@@ -44,7 +44,9 @@ pub(super) fn with_defaults(asked: &Asked<'_>, defaults: &Defaults) -> Result<He
             .iter()
             .filter(|names| names.contains(&name.as_str()));
         let is_said_otherwise = companions.any(|names| names.iter().any(|name| is_said(name)));
-        if !is_said(name) && !is_said_otherwise {
+        // What is for the group's callback (a secret, say) is not for that of the publish.
+        let is_of_another = callback_headers::owner(name).is_some_and(is_said);
+        if !is_said(name) && !is_said_otherwise && !is_of_another {
             append(&mut headers, name, values)?;
         }
     }

@@ -44,10 +44,14 @@ pub(super) fn change(
                         "a callback has no callbacks of its own",
                     ));
                 }
-                if starts_option(of_callback, callback_headers::FAILURE) {
-                    header.failure_callback.clone_from(&asked.failure_callback);
+                let (own, asked) = if starts_option(of_callback, callback_headers::FAILURE) {
+                    (&mut header.failure_callback, &asked.failure_callback)
                 } else {
-                    header.callback.clone_from(&asked.callback);
+                    (&mut header.callback, &asked.callback)
+                };
+                // An unknown option alone asks for none.
+                if asked.is_some() {
+                    own.clone_from(asked);
                 }
             }
             forwarded => {
@@ -61,6 +65,8 @@ pub(super) fn change(
             }
         }
     }
+    // What a callback does not say it takes from the message, which may have been changed.
+    header.check_callbacks(now_ms, limits)?;
     Ok(Some(when))
 }
 

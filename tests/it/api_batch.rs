@@ -1,11 +1,16 @@
 //! Batches: each item is accepted or refused by itself, and says so in its place.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use hookstash_shared::clock::SystemClock;
+use hookstash_shared::random::SeededRandom;
 use hookstash_shared::store::Outcome;
+use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::faulty::{Fault, FaultyHost};
 use serde_json::{Value, json};
 
-use crate::support::front_door::{FrontDoor, answered, embedded_state, on_both};
+use crate::support::front_door::{FrontDoor, answered, embedded_state, on_both, state_on};
 
 async fn message(door: &FrontDoor, id: &Value) -> Value {
     let path = format!("/v2/messages/{}", id.as_str().unwrap());
@@ -208,6 +213,59 @@ async fn bytes_are_limited_for_each_message_and_for_the_request() {
         .body(vec![b' '; 64 * 1024 * 1024 + 1]);
     let refused = answered(request).await;
     assert_eq!(refused.status, 413, "{refused:?}");
+}
+
+#[tokio::test]
+async fn after_a_group_that_could_not_be_looked_up_nothing_is_sent() {
+    let clock = Arc::new(SystemClock::new());
+    let inner = Arc::new(EmbeddedHost::new(clock.clone()).unwrap());
+    let host = Arc::new(FaultyHost::new(inner, Arc::new(SeededRandom::new(1))));
+    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    let endpoints = json!({ "endpoints": [{ "url": "https://h/" }] });
+    let made = door
+        .send("POST", "/v2/topics/g/endpoints", &endpoints)
+        .await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let items = json!([
+        { "destination": "https://h/", "queue": "q" },
+        { "destination": "g", "queue": "q" },
+        { "destination": "https://h/", "queue": "q" },
+    ]);
+    host.inject(Fault::LoseBefore);
+    let answer = door.send("POST", "/v2/batch", &items).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(answer.json[0]["messageId"].is_string(), "{answer:?}");
+    for place in [1, 2] {
+        assert_eq!(answer.json[place]["status"], 503, "{answer:?}");
+    }
+    let text = answer.json[2]["error"].as_str().unwrap();
+    assert!(text.contains("a message before this one"), "{text}");
+    assert_eq!(door.settle(&Outcome::Delivered).await, 1);
+}
+
+#[tokio::test]
+async fn default_headers_that_make_a_small_batch_large_are_refused() {
+    let door = FrontDoor::embedded().await;
+    let endpoints = json!({ "endpoints": [{ "url": "https://h/" }] });
+    let made = door
+        .send("POST", "/v2/topics/g/endpoints", &endpoints)
+        .await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let long = "x".repeat(7_000);
+    let names = ["A", "B"].map(|name| format!("Upstash-Forward-{name}"));
+    let defaults = json!({ "headers": { &names[0]: long, &names[1]: long } });
+    let set = door.send("PATCH", "/v2/topics/g", &defaults).await;
+    assert_eq!(set.status, 200, "{set:?}");
+    let items = |count| json!(vec![json!({ "destination": "g" }); count]);
+    let refused = door.send("POST", "/v2/batch", &items(5_000)).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.error().contains("bytes of headers"), "{refused:?}");
+    assert_eq!(door.settle(&Outcome::Delivered).await, 0);
+    let taken = door.send("POST", "/v2/batch", &items(50)).await;
+    assert_eq!(
+        (taken.status, taken.json.as_array().map(Vec::len)),
+        (200, Some(50))
+    );
 }
 
 #[tokio::test]

@@ -457,6 +457,35 @@ async fn default_headers_of_a_group_are_below_those_of_the_publish() {
 }
 
 #[tokio::test]
+async fn what_a_group_says_to_its_callback_is_not_said_to_another_callback() {
+    let door = FrontDoor::embedded().await;
+    add(&door, "g", json!([{ "url": "https://a/" }])).await;
+    for (option, shown) in [
+        ("Upstash-Callback", "callback"),
+        ("Upstash-Failure-Callback", "failureCallback"),
+    ] {
+        let secret = format!("{option}-Forward-Authorization");
+        let defaults = json!({ "headers": { option: "https://own/", &secret: "s3cret" } });
+        let set = door.send("PATCH", "/v2/topics/g", &defaults).await;
+        assert_eq!(set.status, 200, "{set:?}");
+        let read = async |answer: Answered| {
+            let id = &members(&answer)[0].1;
+            door.call("GET", &format!("/v2/messages/{id}")).await.json
+        };
+        let header = format!("{shown}Header");
+        let of_group = read(door.publish("g", &[], "x").await).await;
+        assert_eq!(of_group[shown], "https://own/");
+        assert_eq!(of_group[&header], json!({ "Authorization": ["s3cret"] }));
+        let query = format!("g?{}=https://other/", option.to_ascii_lowercase());
+        for (to, headers) in [("g", &[(option, "https://other/")][..]), (&query, &[])] {
+            let of_publish = read(door.publish(to, headers, "x").await).await;
+            assert_eq!(of_publish[shown], "https://other/");
+            assert_eq!(of_publish[&header], json!(null), "{to}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn endpoints_that_are_not_allowed_any_more_refuse_the_whole_publish() {
     let mut open = embedded_state();
     open.egress = EgressPolicy::default().in_development();

@@ -133,6 +133,29 @@ async fn what_cannot_be_changed_is_refused_by_name_and_the_letter_stays() {
 }
 
 #[tokio::test]
+async fn options_that_the_callbacks_of_the_letter_cannot_have_are_refused_and_it_stays() {
+    let door = FrontDoor::embedded().await;
+    let given = [
+        ("Upstash-Queue-Name", "q"),
+        ("Upstash-Callback", "https://callback/"),
+    ];
+    let id = door.publish("https://h/p", &given, "x").await.id();
+    kill(&door).await;
+    let delayed = [
+        ("Upstash-Callback", "https://callback/"),
+        ("Upstash-Callback-Delay", "1h"),
+    ];
+    let refused = redrive(&door, id.as_str(), &delayed).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.error().contains("stop the queue"), "{refused:?}");
+    // An unknown option alone changes nothing.
+    let answer = redrive(&door, id.as_str(), &[("Upstash-Callback-X-Foo", "1")]).await;
+    let path = format!("/v2/messages/{}", answer.id());
+    let shown = door.call("GET", &path).await.json;
+    assert_eq!(shown["callback"], "https://callback/");
+}
+
+#[tokio::test]
 async fn a_callback_and_its_message_are_sent_again_with_other_headers_and_leave_nothing_behind() {
     let redis = RedisServer::start();
     let receiver = Receiver::always(Answer::status(500));

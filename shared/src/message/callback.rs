@@ -75,6 +75,22 @@ pub struct CallbackSpec {
     pub redact: Vec<RedactField>,
 }
 
+impl EnvelopeHeader {
+    /// Whether the callbacks of a message with this header can be sent, and within its queue, which
+    /// waits for them.
+    pub fn check_callbacks(&self, now_ms: u64, limits: &Limits) -> Result<(), NewMessageError> {
+        let is_queued = self.queue().is_some();
+        for (kind, callback) in self.callbacks() {
+            if is_queued && callback.delay_ms > 0 {
+                return Err(NewMessageError::CallbackDelay(kind));
+            }
+            let checked = callback.check(self, now_ms, limits);
+            checked.map_err(|refusal| NewMessageError::Callback(kind, Box::new(refusal)))?;
+        }
+        Ok(())
+    }
+}
+
 impl CallbackSpec {
     /// A callback to `url` with the settings of its message.
     pub fn to(url: Destination) -> Self {
@@ -98,7 +114,7 @@ impl CallbackSpec {
 
     /// Whether callbacks of a message with the header `source` can be sent, by the rules for all
     /// messages.
-    pub(super) fn check(
+    fn check(
         &self,
         source: &EnvelopeHeader,
         now_ms: u64,

@@ -176,6 +176,27 @@ fn a_callback_hides_what_its_message_hides_and_then_its_body() {
 }
 
 #[test]
+fn a_delayed_callback_in_a_queue_is_refused_because_the_queue_would_wait() {
+    let mut delayed = CallbackSpec::to(destination(CALLBACK));
+    delayed.delay_ms = 1;
+    let build = |message: NewMessageBuilder| message.build(CREATED_MS, &Limits::default());
+    for (message, name) in [
+        (source().callback(delayed.clone()), "Upstash-Callback-Delay"),
+        (
+            source().failure_callback(delayed.clone()),
+            "Upstash-Failure-Callback-Delay",
+        ),
+    ] {
+        assert!(build(message.clone()).is_ok(), "{name}");
+        let text = build(message.queue("q").unwrap()).unwrap_err().to_string();
+        assert!(text.starts_with(&format!("invalid {name}: ")), "{text}");
+        assert!(text.contains("stop the queue"), "{text}");
+    }
+    let at_once = CallbackSpec::to(destination(CALLBACK));
+    assert!(build(source().callback(at_once).queue("q").unwrap()).is_ok());
+}
+
+#[test]
 fn a_callback_that_could_not_be_sent_is_refused_by_its_own_name() {
     let spec = |change: fn(&mut CallbackSpec)| {
         let mut spec = CallbackSpec::to(destination(CALLBACK));

@@ -335,10 +335,7 @@ impl NewMessageBuilder {
             callback_of: None,
             body_of: None,
         };
-        for (kind, callback) in header.callbacks() {
-            let checked = callback.check(&header, now_ms, limits);
-            checked.map_err(|refusal| NewMessageError::Callback(kind, Box::new(refusal)))?;
-        }
+        header.check_callbacks(now_ms, limits)?;
         let envelope = Envelope {
             header,
             body: self.body,

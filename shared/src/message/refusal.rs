@@ -70,6 +70,12 @@ pub enum NewMessageError {
     /// A queue and a flow-control key on one message.
     #[error("Upstash-Queue-Name together with Upstash-Flow-Control-Key is not supported")]
     QueueAndFlow,
+    /// A delayed callback of a message in a queue, which waits for its callbacks.
+    #[error(
+        "invalid {}-Delay: the queue of a message waits for its callbacks, so a delay would stop \
+         the queue; leave it out, or publish without a queue", .0.header_name()
+    )]
+    CallbackDelay(CallbackKind),
     /// A callback of the message could not be sent.
     #[error("{}", of_callback(*.0, .1))]
     Callback(CallbackKind, Box<NewMessageError>),
