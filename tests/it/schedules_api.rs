@@ -498,7 +498,7 @@ async fn there_is_room_for_so_many_schedules_and_a_replacement_needs_none() {
     // Nor does one that moves to the shard of another queue.
     let before = store.find_schedule("s8").await.unwrap()[0].shard;
     let in_another =
-        |queue: &&str| shard_of_lane(&Lane::queue(*queue).unwrap(), store.shards()) != before;
+        |queue: &&str| shard_of_lane(&Lane::queue(queue).unwrap(), store.shards()) != before;
     let queue = ["q1", "q2", "q3", "q4", "q5", "q6"]
         .into_iter()
         .find(in_another);

@@ -13,7 +13,7 @@ use crate::message::Shard;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Definition {
     /// What the schedule does.
-    Readable(Schedule),
+    Readable(Box<Schedule>),
     /// This program cannot read what is stored, which is this.
     Unreadable(Bytes),
     /// There is none.
@@ -24,7 +24,7 @@ impl Definition {
     fn of(replies: Vec<Reply>) -> Self {
         match replies.into_iter().next() {
             Some(Reply::Bytes(json)) => match Schedule::parse(&json) {
-                Some(schedule) => Self::Readable(schedule),
+                Some(schedule) => Self::Readable(Box::new(schedule)),
                 None => Self::Unreadable(json),
             },
             _ => Self::Gone,
@@ -33,7 +33,7 @@ impl Definition {
 
     fn schedule(self) -> Option<Schedule> {
         match self {
-            Self::Readable(schedule) => Some(schedule),
+            Self::Readable(schedule) => Some(*schedule),
             Self::Unreadable(_) | Self::Gone => None,
         }
     }
