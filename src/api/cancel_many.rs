@@ -19,8 +19,9 @@ use super::selection::{Facts, List, Selection};
 use super::walk_place::Place;
 use super::{Api, Shared, bulk};
 
-/// A request ends after this time, and its answer has a cursor to go on with.
-const TIME_MAX: Duration = Duration::from_secs(20);
+/// A request ends after this time, and its answer has a cursor to go on with. SDKs do not look at
+/// that cursor and wait 10 minutes for an answer, so this is as long as they can be served.
+const TIME_MAX: Duration = Duration::from_mins(9);
 /// The count that clients send when nobody gave one: it stands for all.
 const COUNT_OF_ALL: usize = 100;
 
@@ -31,9 +32,16 @@ pub(super) async fn cancel_many(
     request: Request,
 ) -> Result<Json<Object>, ApiError> {
     let selection = Selection::read(List::Messages, bulk::read(&api, request).await?)?;
-    let (cancelled, next) = match &selection.ids {
-        Some(ids) => (by_id(&api.state.store, ids).await?, None),
-        None => walk(&api, &selection).await?,
+    let (cancelled, next) = if let Some(ids) = &selection.ids {
+        (by_id(&api.state.store, ids).await?, None)
+    } else {
+        let mut cancelled = 0;
+        let next = walk(&api, &selection, &mut cancelled).await;
+        let next = next.map_err(|error| match cancelled {
+            0 => error,
+            _ => error.after(&format!("{cancelled} were cancelled")),
+        });
+        (cancelled, next?)
     };
     let mut object = Object::new();
     put(&mut object, "cancelled", Some(cancelled));
@@ -41,38 +49,41 @@ pub(super) async fn cancel_many(
     Ok(Json(object))
 }
 
-/// Ids that are not on their way are skipped.
-async fn by_id(store: &Store, ids: &[MessageId]) -> Result<usize, ApiError> {
+/// How many were cancelled. Ids that are not on their way are skipped.
+pub(super) async fn by_id(store: &Store, ids: &[MessageId]) -> Result<usize, ApiError> {
     let heads = store.envelope_heads(ids).await;
     let heads = heads.map_err(ApiError::of_read)?;
     let headers = headers(store, ids, heads).await;
     let headers = headers.map_err(ApiError::of_read)?;
     let events = headers.iter().map(|header| event(header.as_ref()));
     let messages: Vec<(MessageId, Bytes)> = ids.iter().copied().zip(events).collect();
-    Ok(cancel(store, &messages).await?)
+    cancel(store, &messages).await
 }
 
-/// How many were cancelled, and where to go on.
-async fn walk(api: &Api, selection: &Selection) -> Result<(usize, Option<Place>), ApiError> {
+/// Where to go on. Counts in `cancelled`, which is right after an error too.
+async fn walk(
+    api: &Api,
+    selection: &Selection,
+    cancelled: &mut usize,
+) -> Result<Option<Place>, ApiError> {
     let store = &api.state.store;
     let at = selection.cursor.as_deref().map(Place::read).transpose()?;
     let Place { shard, mut cursor } = at.unwrap_or_default();
     let most = selection.count.filter(|count| *count != COUNT_OF_ALL);
     let most = most.unwrap_or(usize::MAX);
     let deadline = api.state.clock.monotonic() + TIME_MAX;
-    let mut cancelled = 0;
     let mut is_first = true;
     for shard in store.shards().iter().filter(|one| one.index() >= shard) {
         loop {
             if !is_first && api.state.clock.monotonic() >= deadline {
-                return Ok((cancelled, Some(Place::new(shard, cursor))));
+                return Ok(Some(Place::new(shard, cursor)));
             }
             is_first = false;
             let page = store.live_messages(shard, cursor).await;
             let page = page.map_err(ApiError::of_read)?;
-            cancelled += cancel_page(store, selection, page.found, most - cancelled).await?;
-            if cancelled >= most {
-                return Ok((cancelled, None));
+            cancel_page(store, selection, page.found, (most, &mut *cancelled)).await?;
+            if *cancelled >= most {
+                return Ok(None);
             }
             cursor = page.cursor;
             if cursor == 0 {
@@ -80,16 +91,16 @@ async fn walk(api: &Api, selection: &Selection) -> Result<(usize, Option<Place>)
             }
         }
     }
-    Ok((cancelled, None))
+    Ok(None)
 }
 
-/// Cancels up to `most` of a page.
+/// Cancels of a page until `cancelled` is `most`.
 async fn cancel_page(
     store: &Store,
     selection: &Selection,
     page: Vec<(MessageId, Record)>,
-    most: usize,
-) -> Result<usize, ApiError> {
+    (most, cancelled): (usize, &mut usize),
+) -> Result<(), ApiError> {
     // By id, because a page may hold one twice.
     let page: BTreeMap<MessageId, Record> = page.into_iter().collect();
     let may_fit = page.into_iter().filter(|(id, record)| {
@@ -111,18 +122,19 @@ async fn cancel_page(
     let chosen: Vec<(MessageId, Bytes)> = chosen
         .map(|(id, header)| (id, event(header.as_ref())))
         .collect();
-    let (mut cancelled, mut rest) = (0, &chosen[..]);
+    let mut rest = &chosen[..];
     // Again, because some may have ended meanwhile.
-    while cancelled < most && !rest.is_empty() {
-        let (now, later) = rest.split_at(rest.len().min(most - cancelled));
-        cancelled += cancel(store, now).await?;
+    while *cancelled < most && !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(most - *cancelled));
+        *cancelled += cancel(store, now).await?;
         rest = later;
     }
-    Ok(cancelled)
+    Ok(())
 }
 
-async fn cancel(store: &Store, messages: &[(MessageId, Bytes)]) -> Result<usize, HostError> {
-    let answers = store.cancel_all(messages).await?;
+async fn cancel(store: &Store, messages: &[(MessageId, Bytes)]) -> Result<usize, ApiError> {
+    let answers = store.cancel_all(messages).await;
+    let answers = answers.map_err(|error| ApiError::of_several(error, messages.len()))?;
     let count = answers
         .iter()
         .filter(|answer| **answer != Cancelled::None)

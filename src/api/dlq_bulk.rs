@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use hookstash_shared::message::{Envelope, EnvelopeHeader, LoggedEvent, MessageId, When};
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Redrive, RedriveChange, Redriven, Store};
+use hookstash_shared::store::{Order, Redrive, RedriveChange, Redriven, Store};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -27,13 +27,15 @@ pub(super) async fn delete(
     State(api): State<Shared>,
     request: Request,
 ) -> Result<Json<Object>, ApiError> {
-    let found = select(&api, request).await?;
+    let found = find(&api, &read(&api, request).await?).await?;
     let ids: Vec<MessageId> = found.letters.iter().map(|letter| letter.id).collect();
-    let deleted = api.state.store.delete_dead_letters(&ids).await?;
+    let deleted = api.state.store.delete_dead_letters(&ids).await;
+    let deleted = deleted.map_err(|error| ApiError::of_several(error, ids.len()))?;
     Ok(Json(answer("deleted", json!(deleted), &found)))
 }
 
-/// Sends a page of them again. Letters that have gone in between are left out.
+/// Sends a page of them again, those that died first before the others, so that a queue is put back
+/// in its order. Letters that have gone in between are left out.
 pub(super) async fn redrive(
     State(api): State<Shared>,
     request: Request,
@@ -47,7 +49,11 @@ pub(super) async fn redrive(
             "{name} on a retry of several"
         )));
     }
-    let found = select(&api, request).await?;
+    let mut selection = read(&api, request).await?;
+    selection.order.get_or_insert(Order::EarliestFirst);
+    let mut found = find(&api, &selection).await?;
+    // Whichever way the pages go.
+    found.letters.sort();
     let store = &api.state.store;
     let heads = store.dead_letter_heads(&found.letters).await;
     let mut redrives = Vec::new();
@@ -63,7 +69,9 @@ pub(super) async fn redrive(
         }
     }
     let mut responses = Vec::new();
-    for (redrive, redriven) in redrives.iter().zip(patiently(store, &redrives).await?) {
+    let redriven = patiently(store, &redrives).await;
+    let redriven = redriven.map_err(|error| ApiError::of_several(error, redrives.len()))?;
+    for (redrive, redriven) in redrives.iter().zip(redriven) {
         match redriven {
             Redriven::Accepted => {
                 responses.push(json!({ "messageId": redrive.new, "dlqId": redrive.old }));
@@ -112,26 +120,37 @@ pub(super) fn prepare(
     })
 }
 
-/// Redrives, again when it is unclear what became of it: the new ids stay the same.
+/// Redrives, again when it is unclear what became of it: the new ids stay the same. An error of a
+/// later try does not hide that an earlier one may have been done.
 pub(super) async fn patiently(
     store: &Store,
     redrives: &[Redrive],
 ) -> Result<Vec<Redriven>, HostError> {
     let mut tries = 1;
+    let mut lost = None;
     loop {
         match store.redrive_all(redrives).await {
-            Err(HostError::Lost(_) | HostError::RetryLater(_)) if tries < REDRIVE_TRIES => {
+            Err(error @ (HostError::Lost(_) | HostError::RetryLater(_)))
+                if tries < REDRIVE_TRIES =>
+            {
                 tries += 1;
+                if matches!(error, HostError::Lost(_)) {
+                    lost = Some(error);
+                }
                 tokio::time::sleep(REDRIVE_PAUSE).await;
             }
-            answer => return answer,
+            Err(error) => return Err(lost.unwrap_or(error)),
+            done => return done,
         }
     }
 }
 
-async fn select(api: &Shared, request: Request) -> Result<Found, ApiError> {
+async fn read(api: &Shared, request: Request) -> Result<Selection, ApiError> {
     let pairs = bulk::read(api, request).await?;
-    let selection = Selection::read(List::DeadLetters, pairs)?;
+    Selection::read(List::DeadLetters, pairs)
+}
+
+async fn find(api: &Api, selection: &Selection) -> Result<Found, ApiError> {
     if let Some(ids) = &selection.ids {
         if !selection.is_unfiltered() {
             return Err(ApiError::invalid("filter", "give ids or filters, not both"));
@@ -142,7 +161,7 @@ async fn select(api: &Shared, request: Request) -> Result<Found, ApiError> {
             next: None,
         });
     }
-    dlq_page::find(&api.state.store, &selection).await
+    dlq_page::find(&api.state.store, selection).await
 }
 
 fn answer(key: &str, value: Value, found: &Found) -> Object {

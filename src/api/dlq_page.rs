@@ -30,7 +30,7 @@ pub(super) struct Found {
 pub(super) async fn find(store: &Store, selection: &Selection) -> Result<Found, ApiError> {
     let after = selection.cursor.as_deref().map(read_cursor).transpose()?;
     let range = DeathRange {
-        order: selection.order,
+        order: selection.order.unwrap_or_default(),
         after,
         from_ms: selection.from_ms,
         to_ms: selection.to_ms,

@@ -196,6 +196,31 @@ impl ApiError {
         }
     }
 
+    /// The store failed a change of `count` messages, and some of them may be changed.
+    pub(super) fn of_several(error: HostError, count: usize) -> Self {
+        match error {
+            HostError::Full(_) | HostError::RetryLater(_) | HostError::Lost(_) if count > 1 => {
+                log_failure(&error);
+                Self::Unknown(
+                    "the store failed: part of it may have been done; the same request goes on with \
+                     what is left"
+                        .to_owned(),
+                )
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// This failure of a bulk action that had done something before; `done` says what.
+    pub(super) fn after(self, done: &str) -> Self {
+        match self {
+            Self::Unavailable(_) | Self::Unknown(_) | Self::Internal(_) => Self::Unknown(format!(
+                "{done}, then the store failed; the same request goes on with what is left"
+            )),
+            refusal => refusal,
+        }
+    }
+
     /// What the store's refusal means to a caller whose request may be repeated.
     fn of_store(error: &HostError) -> Self {
         match error {

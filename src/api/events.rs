@@ -124,7 +124,7 @@ async fn find(api: &Api, selection: &Selection) -> Result<(Vec<Value>, Option<Pl
             events.extend(event.map(Value::Object));
         }
     }
-    if order != selection.order {
+    if order != selection.order.unwrap_or_default() {
         events.reverse();
     }
     Ok((events, last.filter(|_| has_more)))
@@ -134,7 +134,7 @@ async fn find(api: &Api, selection: &Selection) -> Result<(Vec<Value>, Option<Pl
 /// ids the walk begins there, and each page is turned round at its end.
 fn range(selection: &Selection, cursor: Option<Place>) -> EventRange {
     let mut range = EventRange {
-        order: selection.order,
+        order: selection.order.unwrap_or_default(),
         start: cursor.map(|cursor| cursor.at),
         from_ms: selection.from_ms,
         to_ms: selection.to_ms,

@@ -41,7 +41,8 @@ pub(super) struct Selection {
     pub(super) from_ms: Option<u64>,
     /// Latest time, milliseconds since the epoch, inclusive.
     pub(super) to_ms: Option<u64>,
-    pub(super) order: Order,
+    /// Which way the list goes; `None` = nothing was said.
+    pub(super) order: Option<Order>,
     /// Entries of the page.
     pub(super) count: Option<usize>,
     /// Where the last page ended, as it was given out.
@@ -137,8 +138,8 @@ impl Selection {
             },
             "order" => {
                 self.order = match value {
-                    "latestFirst" => Order::LatestFirst,
-                    "earliestFirst" => Order::EarliestFirst,
+                    "latestFirst" => Some(Order::LatestFirst),
+                    "earliestFirst" => Some(Order::EarliestFirst),
                     _ => {
                         let text = "expected earliestFirst or latestFirst";
                         return Err(ApiError::invalid(key, text));

@@ -1,11 +1,20 @@
 //! Actions on several messages and dead letters over HTTP.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
+use hookstash_shared::clock::SystemClock;
 use hookstash_shared::message::MessageId;
+use hookstash_shared::random::SeededRandom;
+use hookstash_shared::store::Outcome;
+use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::faulty::{Fault, FaultRates, FaultyHost};
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::support::front_door::{Answered, FrontDoor, answered};
+use crate::support::front_door::{Answered, FrontDoor, answered, on_both, state_on};
 
 /// So many dead letters of a label.
 async fn dead(door: &FrontDoor, label: &str, count: usize) -> Vec<MessageId> {
@@ -211,4 +220,96 @@ async fn more_ids_than_a_request_may_have_are_refused_whole() {
         assert_eq!(refused.status, 400, "{refused:?}");
     }
     assert_eq!(left(&door).await, 1);
+}
+
+/// Three messages of the queue, dead one after the other.
+async fn dead_in_queue(door: &FrontDoor) -> Vec<MessageId> {
+    let mut ids = Vec::new();
+    for body in ["1", "2", "3"] {
+        let headers = [("Upstash-Queue-Name", "q")];
+        ids.push(door.publish("https://h/p", &headers, body).await.id());
+    }
+    for _ in &ids {
+        assert_eq!(door.kill(500, &HeaderMap::new(), &Bytes::new()).await, 1);
+        let died = door.state.clock.now_ms();
+        while door.state.clock.now_ms() == died {
+            tokio::task::yield_now().await;
+        }
+    }
+    ids
+}
+
+/// The bodies of what is delivered, one after the other.
+async fn delivered(door: &FrontDoor) -> Vec<String> {
+    let mut bodies = Vec::new();
+    loop {
+        let leases: Vec<_> = door.lease().await;
+        let leases: Vec<_> = leases.into_iter().flat_map(|one| one.leases).collect();
+        if leases.is_empty() {
+            return bodies;
+        }
+        for lease in leases {
+            let path = format!("/v2/messages/{}", lease.id);
+            let shown = door.call("GET", &path).await.json;
+            bodies.push(shown["body"].as_str().unwrap().to_owned());
+            door.settle_one(&lease, &Outcome::Delivered).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_redrive_puts_a_queue_back_in_its_order() {
+    on_both(async |door| {
+        for query in ["", "?order=latestFirst", "?queueName=q&count=3", "ids"] {
+            let ids = dead_in_queue(door).await;
+            let query = if query == "ids" {
+                format!("?dlqIds={},{},{}", ids[2], ids[0], ids[1])
+            } else {
+                query.to_owned()
+            };
+            let answer = door.call("POST", &format!("/v2/dlq/retry{query}")).await;
+            assert_eq!(answer.status, 201, "{answer:?}");
+            assert_eq!(delivered(door).await, ["1", "2", "3"], "{query}");
+        }
+        // Page by page too, when no order was given.
+        dead_in_queue(door).await;
+        let first = door.call("POST", "/v2/dlq/retry?count=2").await.json;
+        let cursor = first["cursor"].as_str().unwrap();
+        let path = format!("/v2/dlq/retry?count=2&cursor={cursor}");
+        assert_eq!(door.call("POST", &path).await.status, 201);
+        assert_eq!(delivered(door).await, ["1", "2", "3"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bulk_actions_that_failed_half_way_do_not_say_that_nothing_was_changed() {
+    let clock = Arc::new(SystemClock::new());
+    let inner = Arc::new(EmbeddedHost::new(clock.clone()).unwrap());
+    let host = Arc::new(FaultyHost::new(inner, Arc::new(SeededRandom::new(1))));
+    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    let ids = dead(&door, "x", 2).await;
+    let shards: BTreeSet<u16> = ids.iter().map(|id| id.shard().index()).collect();
+    let ids = format!("dlqIds={},{}", ids[0], ids[1]);
+    for (method, path) in [("POST", "/v2/dlq/retry"), ("DELETE", "/v2/dlq")] {
+        host.set_rates(FaultRates {
+            lose_after: 10_000,
+            ..FaultRates::default()
+        });
+        let unread = door.call(method, &format!("{path}?{ids}")).await;
+        host.set_rates(FaultRates::default());
+        assert_eq!(unread.status, 503);
+        assert!(unread.error().contains("nothing was changed"), "{unread:?}");
+    }
+    // The letters are looked for in each shard, then deleted.
+    for _ in &shards {
+        host.inject(Fault::Delay(Duration::ZERO));
+    }
+    host.inject(Fault::LoseAfter);
+    let failed = door.call("DELETE", &format!("/v2/dlq?{ids}")).await;
+    assert_eq!(failed.status, 503, "{failed:?}");
+    assert!(
+        failed.error().contains("part of it may have been done"),
+        "{failed:?}"
+    );
 }

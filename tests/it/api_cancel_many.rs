@@ -11,8 +11,10 @@ use hookstash_shared::headers::{HeaderSource, Headers};
 use hookstash_shared::message::{
     Destination, GroupEndpoint, Limits, MessageId, NewMessage, NewMessageBuilder, State, When,
 };
+use hookstash_shared::random::SeededRandom;
 use hookstash_shared::store::Outcome;
 use hookstash_shared::store::embedded::EmbeddedHost;
+use hookstash_shared::store::faulty::{Fault, FaultyHost};
 use hookstash_worker::Drained;
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -323,7 +325,7 @@ impl Clock for Hasty {
     }
 
     fn monotonic(&self) -> Duration {
-        Duration::from_secs(self.1.fetch_add(8, Ordering::SeqCst))
+        Duration::from_secs(self.1.fetch_add(200, Ordering::SeqCst))
     }
 }
 
@@ -409,4 +411,34 @@ async fn r16_what_a_bulk_cancel_counted_beside_running_workers_is_not_delivered_
             "{cancelled}: too late to tell"
         );
     }
+}
+
+#[tokio::test]
+async fn a_cancel_that_fails_half_way_says_how_many_were_cancelled() {
+    let clock = Arc::new(SystemClock::new());
+    let inner = Arc::new(EmbeddedHost::new(clock.clone()).unwrap());
+    let host = Arc::new(FaultyHost::new(inner, Arc::new(SeededRandom::new(1))));
+    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    // Call by call: some failure comes after a whole shard was cancelled.
+    let mut texts = BTreeSet::new();
+    for calls in 0..16 {
+        let ids = publish(&door, vec![to("https://h.example/"); 40]).await;
+        for _ in 0..calls {
+            host.inject(Fault::Delay(Duration::ZERO));
+        }
+        host.inject(Fault::LoseBefore);
+        let answer = door.call("DELETE", "/v2/messages").await;
+        // Uses up what is left of the faults.
+        for _ in 0..=calls {
+            drop(door.state.store.message(&ids[0]).await);
+        }
+        if answer.status == 503 && left(&door, &ids).await.len() < ids.len() {
+            let text = answer.error();
+            assert!(!text.contains("nothing was changed"), "{answer:?}");
+            texts.insert(text.to_owned());
+        }
+        assert!(cancel(&door, "").await.get("cursor").is_none());
+    }
+    let said = |text: &String| text.contains("were cancelled, then the store failed");
+    assert!(texts.iter().any(said), "{texts:?}");
 }

@@ -153,3 +153,37 @@ async fn a_redrive_whose_answer_is_lost_makes_one_message() {
     let ids: Vec<_> = leased.map(|lease| lease.id).collect();
     assert_eq!(ids, [redriven.id()]);
 }
+
+#[tokio::test]
+async fn a_redrive_that_was_lost_and_then_refused_does_not_say_that_nothing_was_changed() {
+    const TRIES: usize = 5;
+    let clock = Arc::new(SystemClock::new());
+    let inner = Arc::new(EmbeddedHost::new(clock.clone()).unwrap());
+    let host = Arc::new(FaultyHost::new(inner, Arc::new(SeededRandom::new(1))));
+    let door = FrontDoor::open(state_on(host.clone(), clock)).await;
+    let mut done = 0;
+    // Call by call, until the one that makes the message is lost.
+    for calls in 0..6 {
+        let id = door.publish("https://h/", &[], "x").await.id();
+        door.kill(500, &http::HeaderMap::new(), &bytes::Bytes::new())
+            .await;
+        for _ in 0..calls {
+            host.inject(Fault::Delay(Duration::ZERO));
+        }
+        host.inject(Fault::LoseAfter);
+        for _ in 1..TRIES {
+            host.inject(Fault::Refuse);
+        }
+        let answer = door.call("POST", &format!("/v2/dlq/retry/{id}")).await;
+        // Uses up what is left of the faults.
+        for _ in 0..calls + TRIES {
+            drop(door.state.store.message(&id).await);
+        }
+        let is_gone = door.state.store.dead_letter(&id).await.unwrap().is_none();
+        if answer.status == 503 && is_gone {
+            assert!(answer.error().contains("unknown"), "{answer:?}");
+            done += 1;
+        }
+    }
+    assert!(done > 0);
+}
