@@ -24,7 +24,9 @@ use super::{Api, Shared, body, destination, dlq_bulk, dlq_page, id_in, query, re
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Pages that are made at one time, each of up to 16 MiB in the store's form and in JSON.
 pub(super) const LISTS_MAX: usize = 4;
-/// Longest time a request for a page waits for one of these places.
+/// Messages and dead letters that are held whole at one time, to be shown or sent again.
+pub(super) const SINGLES_MAX: usize = 16;
+/// Longest time a request waits for one of these places.
 const LIST_WAIT: Duration = Duration::from_secs(5);
 
 /// One page.
@@ -67,9 +69,11 @@ pub(super) async fn list(State(api): State<Shared>, uri: Uri) -> Result<Response
 }
 
 /// One dead letter.
-pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
+    let _place = place_in(&api.singles).await?;
     let letter = find(&api, id_in(&uri)).await?;
-    Ok(Json(show(&api, &letter).await?.0))
+    // Written as JSON while the place is still held.
+    Ok(Json(show(&api, &letter).await?.0).into_response())
 }
 
 /// Deletes one for good.
@@ -95,6 +99,7 @@ pub(super) async fn redrive(
     let headers = request.headers().clone();
     body::discard(request).await;
     let id = id_in(&uri);
+    let _place = place_in(&api.singles).await?;
     let letter = find(&api, id).await?;
     let gone = || ApiError::Gone(format!("the stored message {} cannot be read", letter.id));
     let Envelope { mut header, body } = Envelope::decode(&letter.envelope).map_err(|_| gone())?;
@@ -114,12 +119,12 @@ pub(super) async fn redrive(
     }
 }
 
-/// One of the places of pages that are made at one time.
-pub(super) async fn place_in(lists: &Semaphore) -> Result<SemaphorePermit<'_>, ApiError> {
-    match timeout(LIST_WAIT, lists.acquire()).await {
+/// One of the places for what is held at one time.
+pub(super) async fn place_in(places: &Semaphore) -> Result<SemaphorePermit<'_>, ApiError> {
+    match timeout(LIST_WAIT, places.acquire()).await {
         Ok(Ok(place)) => Ok(place),
         _ => Err(ApiError::Unavailable(
-            "too many pages are listed at this moment",
+            "too many messages are read at this moment",
         )),
     }
 }

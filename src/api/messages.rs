@@ -2,21 +2,23 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use hookstash_shared::message::{Envelope, LoggedEvent, MessageId};
-use hookstash_shared::store::{Cancelled, StoredMessage};
+use hookstash_shared::message::{Envelope, MessageId};
+use hookstash_shared::store::StoredMessage;
 use http::Uri;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::message_view::{Object, view};
-use super::{Shared, id_in};
+use super::message_view::view;
+use super::{Shared, cancel_many, dlq, id_in};
 
 /// The message.
-pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Object>, ApiError> {
+pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Response, ApiError> {
     let id = id_in(&uri);
     let not_found = || ApiError::no_such_message(id);
     let parsed: MessageId = id.parse().map_err(|_| not_found())?;
+    let _place = dlq::place_in(&api.singles).await?;
     let stored = api
         .state
         .store
@@ -25,7 +27,8 @@ pub(super) async fn get(State(api): State<Shared>, uri: Uri) -> Result<Json<Obje
         .map_err(ApiError::of_read)?
         .ok_or_else(not_found)?;
     let (envelope, body) = decode(&stored)?;
-    Ok(Json(view(&parsed, &envelope.header, &body)))
+    // Written as JSON while the place is still held.
+    Ok(Json(view(&parsed, &envelope.header, &body)).into_response())
 }
 
 /// Cancels it. One that a worker is sending just now is cancelled unless that call succeeds.
@@ -33,18 +36,9 @@ pub(super) async fn cancel(State(api): State<Shared>, uri: Uri) -> Result<Json<V
     let id = id_in(&uri);
     let not_found = || ApiError::no_such_message(id);
     let parsed: MessageId = id.parse().map_err(|_| not_found())?;
-    let store = &api.state.store;
-    let stored = store.message(&parsed).await.map_err(ApiError::of_read)?;
-    let stored = stored.ok_or_else(not_found)?;
-    let envelope = Envelope::decode(&stored.envelope);
-    let event = envelope.map_or_else(
-        |_| LoggedEvent::default(),
-        |envelope| LoggedEvent::of(&envelope.header),
-    );
-    let event = event.encode();
-    match store.cancel(&parsed, event).await? {
-        Cancelled::Now | Cancelled::Requested => Ok(Json(json!({ "cancelled": 1 }))),
-        Cancelled::None => Err(not_found()),
+    match cancel_many::by_id(&api.state.store, &[parsed]).await? {
+        0 => Err(not_found()),
+        cancelled => Ok(Json(json!({ "cancelled": cancelled }))),
     }
 }
 

@@ -108,6 +108,8 @@ struct Api {
     bodies: BodyBudget,
     /// Places of the pages that are made at one time.
     lists: Semaphore,
+    /// Places of single messages that are held whole at one time.
+    singles: Semaphore,
     /// Places of the results that are reviewed at one time.
     completions: Semaphore,
     store_answer: health::StoreAnswer,
@@ -128,6 +130,7 @@ pub fn router(state: ApiState) -> Router {
         state,
         bodies: BodyBudget::new(),
         lists: Semaphore::new(dlq::LISTS_MAX),
+        singles: Semaphore::new(dlq::SINGLES_MAX),
         completions: Semaphore::new(completions::COMPLETIONS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
