@@ -32,17 +32,16 @@ pub(super) async fn cancel_many(
     request: Request,
 ) -> Result<Json<Object>, ApiError> {
     let selection = Selection::read(List::Messages, bulk::read(&api, request).await?)?;
-    let (cancelled, next) = match &selection.ids {
-        Some(ids) => (by_id(&api.state.store, ids).await?, None),
-        None => {
-            let mut cancelled = 0;
-            let next = walk(&api, &selection, &mut cancelled).await;
-            let next = next.map_err(|error| match cancelled {
-                0 => error,
-                _ => error.after(&format!("{cancelled} were cancelled")),
-            })?;
-            (cancelled, next)
-        }
+    let (cancelled, next) = if let Some(ids) = &selection.ids {
+        (by_id(&api.state.store, ids).await?, None)
+    } else {
+        let mut cancelled = 0;
+        let next = walk(&api, &selection, &mut cancelled).await;
+        let next = next.map_err(|error| match cancelled {
+            0 => error,
+            _ => error.after(&format!("{cancelled} were cancelled")),
+        });
+        (cancelled, next?)
     };
     let mut object = Object::new();
     put(&mut object, "cancelled", Some(cancelled));
