@@ -116,7 +116,7 @@ async fn cancel_page(
     let headers = headers(store, &ids, heads).await;
     let headers = headers.map_err(ApiError::of_read)?;
     let chosen = ids.into_iter().zip(&headers).filter(|(_, header)| {
-        let facts = header.as_ref().map(facts).unwrap_or_default();
+        let facts = header.as_ref().map(Facts::of).unwrap_or_default();
         selection.filter.fits(&facts)
     });
     let chosen: Vec<(MessageId, Bytes)> = chosen
@@ -163,22 +163,6 @@ async fn headers(
         });
     }
     Ok(headers)
-}
-
-fn facts(header: &EnvelopeHeader) -> Facts<'_> {
-    Facts {
-        url: header.url.as_str(),
-        labels: &header.labels,
-        queue: header.queue(),
-        flow_key: header.flow_key(),
-        group: header
-            .endpoint
-            .as_ref()
-            .map(|endpoint| endpoint.group.as_str()),
-        schedule: header.schedule.as_deref(),
-        caller_ip: header.caller_ip,
-        ..Facts::default()
-    }
 }
 
 fn event(header: Option<&EnvelopeHeader>) -> Bytes {

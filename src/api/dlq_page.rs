@@ -138,25 +138,9 @@ async fn fits(store: &Store, selection: &Selection, letter: DeadLetter) -> Resul
     }
     let header = header_of(store, &letter).await?;
     let status = response.map_or(0, |response| response.status());
-    let facts = match &header {
-        Some(header) => Facts {
-            url: header.url.as_str(),
-            labels: &header.labels,
-            queue: header.queue(),
-            flow_key: header.flow_key(),
-            group: header
-                .endpoint
-                .as_ref()
-                .map(|endpoint| endpoint.group.as_str()),
-            schedule: header.schedule.as_deref(),
-            caller_ip: header.caller_ip,
-            status,
-            state: "",
-        },
-        None => Facts {
-            status,
-            ..Facts::default()
-        },
+    let facts = Facts {
+        status,
+        ..header.as_ref().map(Facts::of).unwrap_or_default()
     };
     Ok(selection.filter.fits(&facts))
 }

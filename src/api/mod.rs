@@ -51,6 +51,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
 use axum::routing::get;
+use bytes::Bytes;
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::Completions;
 use hookstash_shared::clock::Clock;
@@ -136,7 +137,7 @@ pub fn router(state: ApiState) -> Router {
         completions: Semaphore::new(completions::COMPLETIONS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
-    let (described, _) = routes::protocol().finish();
+    let (described, document) = routes::protocol().finish();
     let protocol = described
         .merge(not_built::routes())
         .fallback(not_found)
@@ -145,7 +146,7 @@ pub fn router(state: ApiState) -> Router {
             Arc::clone(&shared),
             auth::require_token,
         ));
-    let document = document().to_string();
+    let document = Bytes::from(document.to_string());
     let all = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

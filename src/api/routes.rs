@@ -60,6 +60,8 @@ const EVENT_FILTERS: &[&str] = &[
     "cursor",
     "order",
 ];
+/// Done, with nothing to tell.
+const DONE: &[(u16, &str)] = &[(200, "")];
 const PUBLISHED: &[(u16, &str)] = &[(200, "PublishedOrMany"), (202, "PublishedOrMany")];
 
 /// All of them.
@@ -114,13 +116,12 @@ fn publishing(routes: Routes) -> Routes {
 }
 
 fn of_queues(routes: Routes) -> Routes {
-    let done: &[(u16, &str)] = &[(200, "")];
     let list = doc("List queues, the newest first", &[(200, "Queues")]);
     let show = doc("Show a queue", &[(200, "Queue")]);
-    let upsert = doc("Create a queue, or change it", done).body("QueueChange");
-    let delete = doc("Delete a queue and cancel what waits in it", done);
-    let pause = doc("Let a queue wait", done);
-    let resume = doc("Let it go on", done);
+    let upsert = doc("Create a queue, or change it", DONE).body("QueueChange");
+    let delete = doc("Delete a queue and cancel what waits in it", DONE);
+    let pause = doc("Let a queue wait", DONE);
+    let resume = doc("Let it go on", DONE);
     let (one, all) = ("/v2/queues/{name}", "/v2/queues");
     routes
         .on(&Method::GET, all, queues::list, list)
@@ -142,13 +143,12 @@ fn of_queues(routes: Routes) -> Routes {
 }
 
 fn of_url_groups(routes: Routes) -> Routes {
-    let done: &[(u16, &str)] = &[(200, "")];
     let list = doc("List URL groups, the newest first", &[(200, "UrlGroups")]);
     let show = doc("Show a URL group", &[(200, "UrlGroup")]);
-    let headers = doc("Replace its default headers", done).body("GroupHeaders");
-    let delete = doc("Delete a URL group; its messages stay", done);
-    let add = doc("Add or change endpoints; makes the group", done).body("EndpointsChange");
-    let remove = doc("Remove endpoints; the last takes the group along", done);
+    let headers = doc("Replace its default headers", DONE).body("GroupHeaders");
+    let delete = doc("Delete a URL group; its messages stay", DONE);
+    let add = doc("Add or change endpoints; makes the group", DONE).body("EndpointsChange");
+    let remove = doc("Remove endpoints; the last takes the group along", DONE);
     let (one, of_one) = ("/v2/topics/{name}", "/v2/topics/{name}/endpoints");
     routes
         .on(&Method::GET, "/v2/topics", url_groups::list, list)
@@ -245,12 +245,11 @@ fn of_dead_letters(routes: Routes) -> Routes {
 }
 
 fn of_flow_control(routes: Routes) -> Routes {
-    let done: &[(u16, &str)] = &[(200, "")];
     let list = doc("List flow-control keys", &[(200, "FlowControls")]).takes(&["search", "cursor"]);
     let show = doc("Show a flow-control key", &[(200, "FlowControl")]);
     let pin =
-        doc("Set limits that messages leave alone", done).takes(&["parallelism", "rate", "period"]);
-    let unpin = doc("Let messages set these limits again", done).takes(&["parallelism", "rate"]);
+        doc("Set limits that messages leave alone", DONE).takes(&["parallelism", "rate", "period"]);
+    let unpin = doc("Let messages set these limits again", DONE).takes(&["parallelism", "rate"]);
     let parallelism = doc(
         "Show how many calls there can be and are",
         &[(200, "GlobalParallelism")],
@@ -265,13 +264,13 @@ fn of_flow_control(routes: Routes) -> Routes {
         .describing(
             &Method::POST,
             &act("pause"),
-            doc("Let its messages wait", done),
+            doc("Let its messages wait", DONE),
         )
-        .describing(&Method::POST, &act("resume"), doc("Let them go on", done))
+        .describing(&Method::POST, &act("resume"), doc("Let them go on", DONE))
         .describing(
             &Method::POST,
             &act("resetRate"),
-            doc("Begin its period anew", done),
+            doc("Begin its period anew", DONE),
         )
         .describing(&Method::POST, &act("pin"), pin)
         .describing(&Method::POST, &act("unpin"), unpin)
@@ -285,11 +284,10 @@ fn of_flow_control(routes: Routes) -> Routes {
 
 fn of_schedules(routes: Routes) -> Routes {
     const CREATED: &[(u16, &str)] = &[(200, "ScheduleId"), (202, "ScheduleId")];
-    let done: &[(u16, &str)] = &[(200, "")];
     let list = doc("List schedules, the oldest first", &[(200, "Schedules")]);
     let show = doc("Show a schedule", &[(200, "Schedule")]);
-    let pause = doc("Let a schedule fire nothing", done);
-    let resume = doc("Let it fire again, from now on", done);
+    let pause = doc("Let a schedule fire nothing", DONE);
+    let resume = doc("Let it fire again, from now on", DONE);
     let create = doc("Create a schedule, or replace the one of its id", CREATED)
         .takes(OF_SCHEDULES)
         .options()
@@ -313,7 +311,7 @@ fn of_schedules(routes: Routes) -> Routes {
         .describing(
             &Method::DELETE,
             "/v2/schedules/{id}",
-            doc("Delete a schedule; its messages stay", done),
+            doc("Delete a schedule; its messages stay", DONE),
         )
         .describing(&Method::PATCH, "/v2/schedules/{id}/pause", pause)
         .describing(&Method::POST, "/v2/schedules/{id}/pause", pause)

@@ -6,7 +6,8 @@ use axum::response::{IntoResponse as _, Response};
 use futures::future::join_all;
 use hookstash_shared::cron::Cron;
 use hookstash_shared::message::{
-    Envelope, NewMessage, NewMessageBuilder, Shard, When, dedup_name, place_schedule, random_name,
+    Envelope, NewMessage, NewMessageBuilder, Shard, When, dedup_name, is_plain_name,
+    place_schedule, random_name,
 };
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{
@@ -22,8 +23,6 @@ use super::group_headers::with_defaults;
 use super::publish_headers::{CRON, SCHEDULE_ID};
 use super::{Api, ApiState, accept, body, destination, publish_headers};
 
-/// Longest name of a schedule in bytes.
-const ID_BYTES_MAX: usize = 256;
 /// Tries of a put that the store did not answer.
 const TRIES_MAX: u32 = 3;
 /// Begins the deduplication scope of schedules; those of messages begin otherwise.
@@ -36,12 +35,6 @@ struct Draft {
     message: NewMessageBuilder,
     /// The URL group that its messages go to.
     group: Option<String>,
-}
-
-/// Whether `text` can name a schedule.
-pub(super) fn is_id(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
 /// Creates or replaces a schedule. Everything but the body is checked before the body is read.
@@ -94,9 +87,9 @@ async fn draft(state: &ApiState, route: &str, parts: &Parts) -> Result<Draft, Ap
     })?;
     let cron = Cron::parse(&cron).map_err(|error| ApiError::invalid("Upstash-Cron", error))?;
     let id = match take(&mut headers, &own, SCHEDULE_ID)? {
-        Some(id) if is_id(&id) => id,
+        Some(id) if is_plain_name(&id) => id,
         Some(_) => {
-            let why = format!("expected 1 to {ID_BYTES_MAX} characters of [A-Za-z0-9._-]");
+            let why = "expected 1 to 256 characters of [A-Za-z0-9._-]";
             return Err(ApiError::invalid("Upstash-Schedule-Id", why));
         }
         None => random_name("scd_", &*state.random),

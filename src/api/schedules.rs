@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use futures::future::{join_all, try_join_all};
-use hookstash_shared::message::{Envelope, MessageId, State as MessageState};
+use hookstash_shared::message::{Envelope, MessageId, State as MessageState, is_plain_name};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{Resumed, SCHEDULES_MAX, Store, StoredSchedule};
 use http::Uri;
@@ -75,7 +75,7 @@ fn action_in(behind: &str) -> Option<(&str, Action)> {
         "resume" => Action::Resume,
         _ => return None,
     };
-    schedule_put::is_id(id).then_some((id, action))
+    is_plain_name(id).then_some((id, action))
 }
 
 async fn pause(api: &Api, id: &str) -> Result<(), ApiError> {

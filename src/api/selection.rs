@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use hookstash_shared::message::{Lane, LaneKind, MessageId};
+use hookstash_shared::message::{EnvelopeHeader, Lane, LaneKind, MessageId};
 use hookstash_shared::store::Order;
 
 use super::error::ApiError;
@@ -79,6 +79,23 @@ pub(super) struct Facts<'a> {
     pub(super) status: u16,
     /// Of an event.
     pub(super) state: &'a str,
+}
+
+impl<'a> Facts<'a> {
+    /// What a stored message tells; it has neither status nor state.
+    pub(super) fn of(header: &'a EnvelopeHeader) -> Self {
+        let endpoint = header.endpoint.as_ref();
+        Self {
+            url: header.url.as_str(),
+            labels: &header.labels,
+            queue: header.queue(),
+            flow_key: header.flow_key(),
+            group: endpoint.map(|endpoint| endpoint.group.as_str()),
+            schedule: header.schedule.as_deref(),
+            caller_ip: header.caller_ip,
+            ..Self::default()
+        }
+    }
 }
 
 impl Selection {

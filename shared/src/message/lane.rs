@@ -118,7 +118,7 @@ impl Lane {
     }
 }
 
-/// Whether `name` can be that of a queue or a URL group: 1 to 256 characters of `[A-Za-z0-9._-]`.
+/// Whether `name` can be that of a queue, a URL group or a schedule: 1 to 256 characters of `[A-Za-z0-9._-]`.
 pub fn is_plain_name(name: &str) -> bool {
     is_short(name.as_bytes()) && name.bytes().all(is_plain)
 }

@@ -8,6 +8,7 @@ use axum::Router;
 use axum::handler::Handler;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method};
 use serde_json::{Map, Value, json};
@@ -29,7 +30,7 @@ pub(super) struct Doc {
     /// Names of parameters besides those of the path and the options.
     parameters: &'static [&'static str],
     takes_options: bool,
-    /// Name of the body's schema; empty = any bytes, if `has_body`.
+    /// Name of the body's schema; empty = any bytes, absent = no body.
     body: Option<&'static str>,
     /// Statuses with the names of their schemas; an empty name = a body without meaning.
     answers: &'static [(u16, &'static str)],
@@ -67,7 +68,7 @@ impl Doc {
 }
 
 /// Answers with the document.
-pub(super) fn answer(document: String) -> Response {
+pub(super) fn answer(document: Bytes) -> Response {
     let json = HeaderValue::from_static("application/json");
     ([(CONTENT_TYPE, json)], document).into_response()
 }
