@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::support::front_door::{FrontDoor, embedded_state, redis_state, state_on};
-use crate::support::receiver::{Answer, Receiver};
+use crate::support::receiver::{Answer, Gate, Receiver};
 use crate::support::redis::RedisServer;
 use crate::support::stage::{SOON, Stage, connect, message};
 
@@ -409,12 +409,14 @@ async fn the_global_parallelism_is_that_of_all_workers_that_live() {
         until(0, 0).await;
         let workers = [stage.work(), stage.work()];
         until(20, 0).await;
-        let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(1_500)));
+        let gate = Gate::shut();
+        let receiver = Receiver::always(Answer::ok().behind(&gate));
         let mut ids = Vec::new();
         for _ in 0..5 {
             ids.push(stage.publish(message(&receiver.url("/"))).await);
         }
         until(20, 5).await;
+        gate.open();
         for id in &ids {
             stage.wait_for_state(id, State::Delivered).await;
         }

@@ -19,7 +19,7 @@ use hookstash_shared::store::host::{Host, HostError, Step, StepResult};
 use hookstash_shared::store::{Exchange, Fair, LaneChange, Lease, Outcome, Settlement};
 use hookstash_worker::Drained;
 
-use crate::support::receiver::{Answer, Received, Receiver};
+use crate::support::receiver::{Answer, Gate, Received, Receiver};
 use crate::support::redis::RedisServer;
 use crate::support::redis_groups::RedisCluster;
 use crate::support::stage::{LEASE, SOON, Stage, message};
@@ -322,7 +322,8 @@ async fn a_settlement_that_the_store_refuses_for_good_does_not_hold_up_the_other
         refused: AtomicUsize::new(0),
     });
     let stage = Stage::on(Arc::clone(&host) as _, LEASE, 1);
-    let receiver = Receiver::always(Answer::ok().after(Duration::from_millis(200)));
+    let gate = Gate::shut();
+    let receiver = Receiver::always(Answer::ok().behind(&gate));
     let worker = stage.work();
     let all = (0..COUNT).map(|_| message(&receiver.url("/"))).collect();
     let ids = stage.publish_all(all).await;
@@ -330,6 +331,7 @@ async fn a_settlement_that_the_store_refuses_for_good_does_not_hold_up_the_other
     // First everything is refused: no settlement is the cause, so none is dropped.
     host.all.store(true, Ordering::SeqCst);
     *host.message.lock().unwrap() = Some(ids[0]);
+    gate.open();
     while host.refused.load(Ordering::SeqCst) < 4 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

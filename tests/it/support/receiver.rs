@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Connections the system keeps until they are accepted.
 const BACKLOG: u32 = 4096;
@@ -50,7 +50,34 @@ impl Received {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     delay: Duration,
+    gate: Option<Gate>,
     kind: Kind,
+}
+
+/// Holds answers back until the test lets them go.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    /// A gate that is shut.
+    pub(crate) fn shut() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    /// Lets everything through, from now on.
+    pub(crate) fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn pass(&self) {
+        let opened = self
+            .0
+            .subscribe()
+            .wait_for(|is_open| *is_open)
+            .await
+            .is_ok();
+        assert!(opened, "the gate itself keeps its sender");
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -136,9 +163,18 @@ impl Answer {
         self
     }
 
+    /// Lets this happen only once the gate is open.
+    pub(crate) fn behind(mut self, gate: &Gate) -> Self {
+        self.gate = Some(gate.clone());
+        self
+    }
+
     fn of(kind: Kind) -> Self {
-        let delay = Duration::ZERO;
-        Self { delay, kind }
+        Self {
+            delay: Duration::ZERO,
+            gate: None,
+            kind,
+        }
     }
 }
 
@@ -335,6 +371,9 @@ async fn serve(stream: TcpStream, connection: usize, state: &State) -> std::io::
         state.received.lock().unwrap().push(request);
         state.added.notify_waiters();
         tokio::time::sleep(answer.delay).await;
+        if let Some(gate) = &answer.gate {
+            gate.pass().await;
+        }
         match answer.kind {
             Kind::Response {
                 status,
