@@ -1,75 +1,34 @@
-// What ends a message at once, what limits its calls, and what a bulk action must not do: with the
-// official SDK against a running server (QSTASH_URL, QSTASH_TOKEN).
+// What limits the calls of messages, as their destination sees it, and what a bulk action must not
+// do.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, before, test } from "node:test";
 
-import { Client, QstashError } from "@upstash/qstash";
+import { QstashError } from "@upstash/qstash";
 
-import { Destination, sleep, until } from "./receiver.mjs";
+import { Destination, gate, sleep, somewhere, until } from "./destination.mjs";
+import { Server } from "./server.mjs";
 
-const { QSTASH_URL: baseUrl, QSTASH_TOKEN: token } = process.env;
-const client = new Client({ baseUrl, token });
 const destination = new Destination();
-const somewhere = () => `/${randomUUID()}`;
+let server, client;
 
-const letterOf = (messageId) =>
-  until(async () => {
-    const { messages } = await client.dlq.listMessages({ filter: { messageId } });
-    return messages[0];
-  }, "a dead letter");
-
-before(() => destination.start());
-after(() => destination.stop());
-
-test("a client in development mode uses the running server and downloads nothing", async () => {
-  const { QSTASH_DEV_PORT, QSTASH_URL, QSTASH_TOKEN } = process.env;
-  process.env.QSTASH_DEV_PORT = new URL(baseUrl).port;
-  delete process.env.QSTASH_URL;
-  delete process.env.QSTASH_TOKEN;
-  const fetched = [];
-  const { fetch } = globalThis;
-  globalThis.fetch = (url, options) => {
-    fetched.push(new URL(url).origin);
-    return fetch(url, options);
-  };
-  try {
-    const development = new Client({ devMode: true });
-    const path = somewhere();
-    const { messageId } = await development.publish({ url: destination.url(path), body: "dev" });
-    const [request] = await destination.waitFor(path, 1);
-    assert.equal(request.headers["upstash-message-id"], messageId);
-    assert.deepEqual([...new Set(fetched)], [new URL(baseUrl).origin]);
-  } finally {
-    globalThis.fetch = fetch;
-    Object.assign(process.env, { QSTASH_URL, QSTASH_TOKEN });
-    if (QSTASH_DEV_PORT === undefined) delete process.env.QSTASH_DEV_PORT;
-    else process.env.QSTASH_DEV_PORT = QSTASH_DEV_PORT;
-  }
+before(async () => {
+  await destination.start();
+  server = await Server.start();
+  ({ client } = server);
 });
 
-test("489 with its header and 410 end a message at once, 489 alone does not", async () => {
-  const final = { "Upstash-NonRetryable-Error": "true" };
-  for (const answer of [{ status: 489, headers: final }, { status: 410 }]) {
-    const path = somewhere();
-    const url = destination.answer(path, answer);
-    const { messageId } = await client.publish({ url, retries: 3, retryDelay: "10" });
-    const letter = await letterOf(messageId);
-    assert.equal(letter.responseStatus, answer.status);
-    assert.equal(destination.at(path).length, 1);
-  }
-  const path = somewhere();
-  const url = destination.answer(path, { status: 489 }, { status: 200 });
-  await client.publish({ url, retries: 1, retryDelay: "10" });
-  await destination.waitFor(path, 2);
+after(async () => {
+  await server.end();
+  await destination.stop();
 });
 
 test("a filter that is none is refused and deletes, redrives and cancels nothing", async () => {
   const label = randomUUID();
   const url = destination.answer(somewhere(), { status: 500 });
   const { messageId } = await client.publish({ url, retries: 0, label });
-  await letterOf(messageId);
+  await server.letterOf(messageId);
   const waiting = await client.publish({ url, delay: 3600, label });
   const wrong = { filter: { labeel: label } };
   const actions = [
@@ -80,7 +39,7 @@ test("a filter that is none is refused and deletes, redrives and cancels nothing
   for (const action of actions) {
     await assert.rejects(action(), (error) => error instanceof QstashError && error.status === 400);
   }
-  assert.ok(await letterOf(messageId));
+  assert.ok(await server.letterOf(messageId));
   assert.equal((await client.messages.get(waiting.messageId)).label, label);
   assert.equal((await client.messages.cancel({ filter: { label } })).cancelled, 1);
   assert.equal((await client.dlq.delete({ filter: { label } })).deleted, 1);
@@ -117,14 +76,78 @@ test("a flow-control key lets as many calls begin as it says, and waits while it
   assert.ok((await client.flowControl.getGlobalParallelism()).parallelismMax > 0);
 });
 
-test("a message that fails holds up the later ones of its queue", async () => {
-  const queueName = `q-${randomUUID()}`;
-  const [first, second] = [somewhere(), somewhere()];
-  destination.answer(first, { status: 500 }, { status: 500 }, { status: 200 });
-  const queue = client.queue({ queueName });
-  await queue.enqueueJSON({ url: destination.url(first), body: 1, retryDelay: "200" });
-  await queue.enqueueJSON({ url: destination.url(second), body: 2 });
-  await destination.waitFor(second, 1);
-  assert.equal(destination.at(first).length, 3);
+test("no more calls of a key are under way at once than its parallelism", async () => {
+  const key = `k-${randomUUID()}`;
+  const path = somewhere();
+  const { opened, open } = gate();
+  const url = destination.answer(path, { status: 200, when: () => opened.then(() => sleep(50)) });
+  for (let n = 0; n < 6; n += 1) await client.publish({ url, flowControl: { key, parallelism: 2 } });
+  await destination.waitFor(path, 2);
+  const shown = await client.flowControl.get(key);
+  assert.deepEqual([shown.parallelismMax, shown.parallelismCount, shown.waitListSize], [2, 2, 4]);
+  open();
+  const calls = await destination.waitFor(path, 6);
+  assert.equal(Math.max(...calls.map((call) => call.open)), 2);
+});
+
+test("no more calls of a key come in a period than its rate", async () => {
+  const key = `k-${randomUUID()}`;
+  const path = somewhere();
+  const url = destination.url(path);
+  const [rate, periodMs] = [3, 1_000];
+  const start = Date.now();
+  const message = { url, flowControl: { key, rate, period: "1s" } };
+  await Promise.all(Array.from({ length: 8 }, () => client.publish(message)));
+  const calls = await destination.waitFor(path, 8);
+  for (const [index, { at }] of calls.entries()) {
+    const periods = Math.floor(index / rate);
+    assert.ok(at >= start + periods * periodMs, `call ${index} after ${at - start} ms`);
+  }
+});
+
+test("a queue keeps its order while messages fail, and goes on after one that dies", async () => {
+  const path = somewhere();
+  const [failed, done] = [{ status: 500 }, { status: 200 }];
+  const url = destination.answer(path, failed, failed, done, failed, done);
+  const queue = client.queue({ queueName: `q-${randomUUID()}` });
+  const retryDelay = "200";
+  await queue.enqueueJSON({ url, body: "patient", retryDelay });
+  const { messageId } = await queue.enqueueJSON({ url, body: "dead", retries: 0 });
+  await queue.enqueueJSON({ url, body: "late", retryDelay });
+  const calls = await destination.waitFor(path, 5);
+  assert.deepEqual(
+    calls.map(({ body, headers }) => `${JSON.parse(body)} ${headers["upstash-retried"]}`),
+    ["patient 0", "patient 1", "patient 2", "dead 0", "late 0"],
+  );
+  for (const retry of [1, 2]) assert.ok(calls[retry].at - calls[retry - 1].at >= 200);
+  assert.equal((await server.letterOf(messageId)).queueName, queue.queueName);
   await queue.delete();
+});
+
+test("a duplicate is answered with 202, and its id is free again after the window", async () => {
+  const windowMs = 1_500;
+  const own = await Server.start({ HOOKSTASH_DEDUP_WINDOW: `${windowMs}ms` });
+  try {
+    const path = somewhere();
+    const message = { url: destination.url(path), deduplicationId: randomUUID() };
+    const start = Date.now();
+    const first = await own.client.publish(message);
+    const again = await own.call("POST", `/v2/publish/${message.url}`, {
+      "Upstash-Deduplication-Id": message.deduplicationId,
+    });
+    assert.equal(again.status, 202);
+    assert.deepEqual(await again.json(), { messageId: first.messageId, deduplicated: true });
+    // Duplicates do not make it longer.
+    const second = await until(async () => {
+      const answer = await own.client.publish(message);
+      return !answer.deduplicated && answer;
+    }, "the end of the window");
+    assert.ok(Date.now() - start >= windowMs);
+    assert.notEqual(second.messageId, first.messageId);
+    const calls = await destination.waitFor(path, 2);
+    const ids = calls.map(({ headers }) => headers["upstash-message-id"]);
+    assert.deepEqual(ids, [first.messageId, second.messageId]);
+  } finally {
+    await own.end();
+  }
 });

@@ -1,135 +1,51 @@
-"""The official Python SDK publishes to a running server, receives the delivery and verifies it.
-
-QSTASH_URL and QSTASH_TOKEN name the server, which must be allowed to call 127.0.0.1, as
-`hookstash dev` is. Run with `python3 -m unittest` in this directory, or with pytest.
-"""
+"""The official Python SDK publishes to a server, receives the delivery and verifies it."""
 
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import io
 import json
-import os
-import threading
 import time
 import unittest
-import urllib.request
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from destination import somewhere, until
 from qstash import AsyncQStash, QStash, Receiver
-from qstash.errors import QStashError, SignatureError
+from qstash.errors import SignatureError
 from qstash.log import LogState
 from qstash.message import FlowControl
+from server import ServerTest
 
-URL = os.environ.get("QSTASH_URL", "")
-TOKEN = os.environ.get("QSTASH_TOKEN", "")
-SOON_S = 10.0
-
-
-class Destination:
-    """Records what is delivered and answers as each path was told."""
-
-    def __init__(self):
-        destination = self
-        self.received = []
-        self.answers = {}
-        self.lock = threading.Lock()
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_any(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                with destination.lock:
-                    earlier = len(destination.at(self.path))
-                    destination.received.append((self.command, self.path, self.headers, body))
-                answers = destination.answers.get(self.path, [(200, "")])
-                status, text = answers[min(earlier, len(answers) - 1)]
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def url(self, path, *answers):
-        """The URL of `path`, which answers these statuses and texts; the last one repeats."""
-        if answers:
-            self.answers[path] = answers
-        return f"http://127.0.0.1:{self.server.server_port}{path}"
-
-    def at(self, path):
-        return [request for request in self.received if request[1] == path]
-
-    def wait_for(self, path, count):
-        until(lambda: len(self.at(path)) >= count, f"{count} requests at {path}")
-        return self.at(path)
-
-    def stop(self):
-        self.server.shutdown()
-        self.server.server_close()
+PAGES_MAX = 1_000
 
 
-def until(ask, what):
-    """Asks until the answer is true, and returns it."""
-    deadline = time.monotonic() + SOON_S
-    while time.monotonic() < deadline:
-        answer = ask()
-        if answer:
-            return answer
-        time.sleep(0.02)
-    raise AssertionError(f"waited {SOON_S} s in vain for {what}")
-
-
-def somewhere():
-    """A path that no other test uses."""
-    return f"/{uuid.uuid4()}"
-
-
-class SdkTest(unittest.TestCase):
+class SdkTest(ServerTest):
     @classmethod
     def setUpClass(cls):
-        if not URL or not TOKEN:
-            raise RuntimeError("set QSTASH_URL and QSTASH_TOKEN to a running server")
-        cls.destination = Destination()
-        cls.client = QStash(TOKEN, base_url=URL)
-        keys = cls.client.signing_key.get()
+        super().setUpClass()
+        keys = cls.server.client.signing_key.get()
         cls.receiver = Receiver(keys.current, keys.next)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.destination.stop()
-
-    def assert_refused(self, status, text):
-        return self.assertRaisesRegex(QStashError, f"(?s)status: {status}.*{text}")
-
-    def verify(self, request, url=None):
-        _, _, headers, body = request
-        signature = headers["Upstash-Signature"]
-        self.receiver.verify(signature=signature, body=body.decode(), url=url)
-
-    def letter_of(self, message_id):
-        found = self.client.dlq.list().messages
-        return next((letter for letter in found if letter.message_id == message_id), None)
+    def verify(self, call, url=None):
+        signature = call.headers["Upstash-Signature"]
+        self.receiver.verify(signature=signature, body=call.body.decode(), url=url)
 
     def redrive(self, dlq_id):
         """The SDK has no method for it."""
-        request = urllib.request.Request(
-            f"{URL}/v2/dlq/retry/{dlq_id}",
-            method="POST",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-        )
-        with urllib.request.urlopen(request) as response:
-            self.assertEqual(response.status, 201)
-            return json.load(response)["messageId"]
+        path = f"/v2/dlq/retry/{dlq_id}"
+        return self.client.http.request(path=path, method="POST")["messageId"]
+
+    def pages(self, page_after):
+        """All pages, from the first one to the one without a cursor."""
+        cursor = None
+        for _ in range(PAGES_MAX):
+            page = page_after(cursor)
+            yield page
+            cursor = page.cursor
+            if cursor is None:
+                return
+        self.fail(f"no end after {PAGES_MAX} pages")
 
     def test_a_schedule_is_created_shown_paused_resumed_and_deleted(self):
         schedule_id = self.client.schedule.create_json(
@@ -183,8 +99,8 @@ class SdkTest(unittest.TestCase):
         for path in (each, last):
             request = self.destination.wait_for(path, 1)[0]
             self.verify(request, self.destination.url(path))
-            self.assertEqual(request[2]["Content-Type"], "application/json")
-            stories.append(json.loads(request[3]))
+            self.assertEqual(request.headers["Content-Type"], "application/json")
+            stories.append(json.loads(request.body))
         for story in stories:
             self.assertEqual(story["sourceMessageId"], published.message_id)
             self.assertEqual((story["status"], story["retried"], story["maxRetries"]), (500, 0, 0))
@@ -192,7 +108,7 @@ class SdkTest(unittest.TestCase):
             source = base64.b64decode(story["sourceBody"], validate=True)
             self.assertEqual(json.loads(source), {"keep": True})
         told, death = stories
-        letter = until(lambda: self.letter_of(published.message_id), "the dead letter")
+        letter = self.wait_for_letter(published.message_id)
         self.assertNotIn("dlqId", told)
         self.assertEqual(death["dlqId"], letter.dlq_id)
         self.assertEqual(letter.failure_callback, self.destination.url(last))
@@ -204,9 +120,9 @@ class SdkTest(unittest.TestCase):
             url=url, body={"hello": "wörld"}, headers={"X-Agent-Step": "7"}
         )
         request = self.destination.wait_for(path, 1)[0]
-        method, _, headers, body = request
-        self.assertEqual(method, "POST")
-        self.assertEqual(json.loads(body), {"hello": "wörld"})
+        headers = request.headers
+        self.assertEqual(request.method, "POST")
+        self.assertEqual(json.loads(request.body), {"hello": "wörld"})
         self.assertEqual(headers["Content-Type"], "application/json")
         self.assertEqual(headers["X-Agent-Step"], "7")
         self.assertEqual(headers["User-Agent"], "Upstash-QStash")
@@ -218,36 +134,36 @@ class SdkTest(unittest.TestCase):
         with self.assertRaises(SignatureError):
             self.verify(request, url + "/")
         with self.assertRaises(SignatureError):
-            self.verify((method, path, headers, body + b" "))
+            self.verify(dataclasses.replace(request, body=request.body + b" "))
 
     def test_every_method_and_raw_bytes_arrive_as_they_were_published(self):
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             path = somewhere()
             self.client.message.publish(url=self.destination.url(path), method=method)
             request = self.destination.wait_for(path, 1)[0]
-            self.assertEqual(request[0], method)
+            self.assertEqual(request.method, method)
             self.verify(request, self.destination.url(path))
         path = somewhere()
         body = bytes([0, 255, 13, 10, 128])
         self.client.message.publish(url=self.destination.url(path), body=body)
-        self.assertEqual(self.destination.wait_for(path, 1)[0][3], body)
+        self.assertEqual(self.destination.wait_for(path, 1)[0].body, body)
 
     def test_a_failing_destination_is_tried_again_under_one_id(self):
         path = somewhere()
         url = self.destination.url(path, (500, ""), (503, ""), (200, ""))
         published = self.client.message.publish_json(url=url, body={"n": 1}, retry_delay="50")
         requests = self.destination.wait_for(path, 3)
-        retried = [request[2]["Upstash-Retried"] for request in requests]
+        retried = [request.headers["Upstash-Retried"] for request in requests]
         self.assertEqual(retried, ["0", "1", "2"])
         for request in requests:
-            self.assertEqual(request[2]["Upstash-Message-Id"], published.message_id)
+            self.assertEqual(request.headers["Upstash-Message-Id"], published.message_id)
             self.verify(request, url)
 
     def test_a_message_without_retries_dies_and_can_be_redriven(self):
         path = somewhere()
         url = self.destination.url(path, (404, "404 Not Found"), (404, ""), (200, ""))
         published = self.client.message.publish_json(url=url, body={"a": 1}, retries=0)
-        listed = until(lambda: self.letter_of(published.message_id), "the dead letter")
+        listed = self.wait_for_letter(published.message_id)
         letter = self.client.dlq.get(listed.dlq_id)
         self.assertEqual(letter.response_status, 404)
         self.assertEqual(letter.response_body, "404 Not Found")
@@ -257,9 +173,9 @@ class SdkTest(unittest.TestCase):
             new_id = self.redrive(letter.dlq_id)
             self.assertNotEqual(new_id, letter.message_id)
             requests = self.destination.wait_for(path, attempt)
-            self.assertEqual(requests[-1][2]["Upstash-Message-Id"], new_id)
+            self.assertEqual(requests[-1].headers["Upstash-Message-Id"], new_id)
             if attempt == 2:
-                letter = until(lambda: self.letter_of(new_id), "the dead letter again")
+                letter = self.wait_for_letter(new_id)
         with self.assert_refused(404, "not found"):
             self.client.dlq.get(published.message_id)
 
@@ -267,14 +183,10 @@ class SdkTest(unittest.TestCase):
         url = self.destination.url("/always-410", (410, ""))
         ids = {self.client.message.publish(url=url, retries=0).message_id for _ in range(3)}
         until(lambda: all(self.letter_of(id) for id in ids), "three dead letters")
-        seen, cursor = [], None
-        while True:
-            page = self.client.dlq.list(cursor=cursor, count=2)
+        seen = []
+        for page in self.pages(lambda cursor: self.client.dlq.list(cursor=cursor, count=2)):
             self.assertLessEqual(len(page.messages), 2)
             seen.extend(letter.dlq_id for letter in page.messages)
-            cursor = page.cursor
-            if cursor is None:
-                break
         self.assertEqual(len(seen), len(set(seen)))
         self.assertLessEqual(ids, set(seen))
         for id in ids:
@@ -317,10 +229,13 @@ class SdkTest(unittest.TestCase):
         published = self.client.message.publish(url=url, label=label, retry_delay="50", retries=2)
         story = [LogState.DELIVERED, LogState.RETRY, LogState.ERROR, LogState.CREATED]
 
-        def logs(**filter):
+        def page(**options):
             # The SDK prints every answer.
             with contextlib.redirect_stdout(io.StringIO()):
-                return self.client.log.list(filter=filter).logs
+                return self.client.log.list(**options)
+
+        def logs(**filter):
+            return page(filter=filter).logs
 
         until(lambda: len(logs(label=label)) == 4, "the story of a message")
         for found in (logs(label=label), logs(message_ids=[published.message_id])):
@@ -335,15 +250,11 @@ class SdkTest(unittest.TestCase):
         self.assertEqual([log.state for log in retries], [LogState.RETRY])
         self.assertEqual(len(logs(label=label, state=LogState.IN_PROGRESS)), 2)
         self.assertEqual(logs(label=label, to_time=1), [])
-        seen, cursor = [], None
-        while True:
-            with contextlib.redirect_stdout(io.StringIO()):
-                page = self.client.log.list(cursor=cursor, count=1, filter={"label": label})
-            self.assertLessEqual(len(page.logs), 1)
-            seen.extend(log.state for log in page.logs)
-            cursor = page.cursor
-            if cursor is None:
-                break
+        seen = []
+        filter = {"label": label}
+        for one in self.pages(lambda cursor: page(cursor=cursor, count=1, filter=filter)):
+            self.assertLessEqual(len(one.logs), 1)
+            seen.extend(log.state for log in one.logs)
         self.assertEqual(seen, story)
 
     def test_a_deduplication_id_is_delivered_once(self):
@@ -412,7 +323,7 @@ class SdkTest(unittest.TestCase):
         self.assertEqual(self.destination.at(path), [])
         self.client.queue.resume(name)
         requests = self.destination.wait_for(path, 5)
-        self.assertEqual([json.loads(body)["n"] for *_, body in requests], [0, 0, 1, 2, 3])
+        self.assertEqual([json.loads(request.body)["n"] for request in requests], [0, 0, 1, 2, 3])
         self.client.queue.pause(name)
         self.assertTrue(self.client.queue.get(name).paused)
         self.client.queue.delete(name)
@@ -434,8 +345,8 @@ class SdkTest(unittest.TestCase):
         self.assertEqual([one.url for one in published], urls)
         for path, one in zip(paths, published):
             request = self.destination.wait_for(path, 1)[0]
-            self.assertEqual(request[2]["Upstash-Message-Id"], one.message_id)
-            self.assertEqual(request[2]["Upstash-Topic-Name"], name)
+            self.assertEqual(request.headers["Upstash-Message-Id"], one.message_id)
+            self.assertEqual(request.headers["Upstash-Topic-Name"], name)
             self.verify(request)
         self.client.url_group.remove_endpoints(name, [{"name": "two"}])
         self.assertEqual(len(self.client.url_group.get(name).endpoints), 1)
@@ -461,8 +372,8 @@ class SdkTest(unittest.TestCase):
         self.assertTrue(answers[3].deduplicated)
         self.assertEqual(answers[3].message_id, answers[2].message_id)
         requests = self.destination.wait_for(first, 2)
-        self.assertEqual([body for *_, body in requests], [b'{"n": 1}', b"null"])
-        self.assertEqual(requests[0][2]["X-N"], "1")
+        self.assertEqual([request.body for request in requests], [b'{"n": 1}', b"null"])
+        self.assertEqual(requests[0].headers["X-N"], "1")
         self.destination.wait_for(second, 1)
         self.client.url_group.delete(name)
         self.client.queue.delete(queue)
@@ -476,14 +387,14 @@ class SdkTest(unittest.TestCase):
         with self.assert_refused(413, "quota maxMessageSize exceeded"):
             self.client.message.publish(url=url, body="x" * (10 * 1024 * 1024 + 1))
         with self.assert_refused(401, "unable to authenticate: invalid token"):
-            QStash("wrong", base_url=URL).message.publish(url=url, body="x")
+            QStash("wrong", base_url=self.server.url).message.publish(url=url, body="x")
 
     def test_the_async_client_works_alike(self):
         path = somewhere()
         url = self.destination.url(path)
 
         async def publish():
-            client = AsyncQStash(TOKEN, base_url=URL)
+            client = AsyncQStash(self.server.token, base_url=self.server.url)
             published = await client.message.publish_json(url=url, body={"n": 1})
             message = await client.message.get(published.message_id)
             return published.message_id, message.message_id

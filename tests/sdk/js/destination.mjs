@@ -1,6 +1,9 @@
 // A destination on this machine: records what is delivered and answers as each path was told.
 
+import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
+
+const SOON_MS = 30_000;
 
 export class Destination {
   #answers = new Map();
@@ -9,15 +12,23 @@ export class Destination {
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
     const path = request.url;
-    const earlier = this.at(path).length;
-    this.#received.push({
+    const earlier = this.at(path);
+    const call = {
       method: request.method,
       path,
       headers: request.headers,
       body: Buffer.concat(chunks),
-    });
+      at: Date.now(),
+      isOpen: true,
+      // How many calls of its path were under way when it came, itself included.
+      open: earlier.filter(({ isOpen }) => isOpen).length + 1,
+    };
+    this.#received.push(call);
     const answers = this.#answers.get(path) ?? [{ status: 200 }];
-    const { status, headers = {}, body = "" } = answers[Math.min(earlier, answers.length - 1)];
+    const answer = answers[Math.min(earlier.length, answers.length - 1)];
+    const { status, headers = {}, body = "", when = () => {} } = answer;
+    await when();
+    call.isOpen = false;
     response.writeHead(status, headers).end(body);
   });
 
@@ -35,7 +46,8 @@ export class Destination {
     return `http://127.0.0.1:${this.#server.address().port}${path}`;
   }
 
-  // The answers to the requests of one path, in order; the last one repeats.
+  // The answers to the requests of one path, in order; the last one repeats. An answer goes out once
+  // the promise that its `when` returns, if it has one, is fulfilled.
   answer(path, ...answers) {
     this.#answers.set(path, answers);
     return this.url(path);
@@ -45,16 +57,26 @@ export class Destination {
     return this.#received.filter((request) => request.path === path);
   }
 
-  async waitFor(path, count, timeoutMs = 10_000) {
+  async waitFor(path, count, timeoutMs = SOON_MS) {
     await until(() => this.at(path).length >= count, `${count} requests at ${path}`, timeoutMs);
     return this.at(path);
   }
 }
 
+// A path that no other test uses.
+export const somewhere = () => `/${randomUUID()}`;
+
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
+// What waits for `opened` goes on after `open()`.
+export function gate() {
+  let open;
+  const opened = new Promise((done) => (open = done));
+  return { opened, open };
+}
+
 // Asks until the answer is true, and returns it.
-export async function until(ask, what, timeoutMs = 10_000) {
+export async function until(ask, what, timeoutMs = SOON_MS) {
   const deadline = Date.now() + timeoutMs;
   for (;;) {
     const answer = await ask();
