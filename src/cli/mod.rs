@@ -77,7 +77,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment: Arc<dyn Environment> = Arc::new(ProcessEnvironment);
-    let result = runtime().and_then(|runtime| {
+    let result = runtime(&cli.command).and_then(|runtime| {
         let code = runtime.block_on(async {
             match cli.command {
                 Command::Demo(demo) => demo.run().await,
@@ -105,10 +105,13 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let built = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
+/// One thread for the bench, whose publisher would otherwise be measured handing over to itself.
+fn runtime(command: &Command) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = match command {
+        Command::Bench(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let built = builder.enable_all().build();
     built.map_err(|error| Failure::failed("start the threads of this process").because(&error))
 }
 

@@ -342,6 +342,7 @@ async fn a_message_whose_workers_were_all_lost_is_told_as_dead_without_an_attemp
             want: 1,
             nonce: 7,
             fair: Fair { flow: 10, host: 10 },
+            upkeep: 64,
             may_recover: true,
             byte_budget: 1 << 20,
         };

@@ -109,6 +109,7 @@ async fn nothing_is_left(stage: &Stage) {
         want: 0,
         nonce: 1,
         fair: Fair { flow: 1, host: 1 },
+        upkeep: 64,
         may_recover: false,
         byte_budget: 1,
     };

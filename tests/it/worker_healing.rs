@@ -32,6 +32,7 @@ async fn lease_and_die(stage: &Stage) -> Lease {
         want: 1,
         nonce: 7,
         fair,
+        upkeep: 64,
         may_recover: true,
         byte_budget: 1 << 20,
     };
@@ -77,6 +78,7 @@ async fn a_message_that_kills_its_workers_dies_without_another_call() {
             want: 1,
             nonce: 7,
             fair,
+            upkeep: 64,
             may_recover: true,
             byte_budget: 1 << 20,
         };
@@ -473,6 +475,7 @@ async fn settle_delivered(stage: &Stage, id: &MessageId, lease: &Lease) {
         want: 0,
         nonce: 8,
         fair: Fair { flow: 1, host: 1 },
+        upkeep: 64,
         may_recover: false,
         byte_budget: 0,
     };

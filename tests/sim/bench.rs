@@ -68,6 +68,7 @@ impl Bench {
                 flow: 100,
                 host: 100,
             },
+            upkeep: 64,
             may_recover: true,
             byte_budget: 1 << 20,
         };

@@ -113,6 +113,7 @@ fn a_lane_the_auditor_woke_stands_in_the_ring_once() {
             want,
             nonce: 7,
             fair: Fair { flow: 100, host: 1 },
+            upkeep: 64,
             may_recover: true,
             byte_budget: 1 << 20,
         };
@@ -261,7 +262,7 @@ fn records_of_a_large_deleted_queue_do_not_pile_up() {
     while block_on(bench.store.sweep_trash(Shard::default(), 256)).expect("sweep") > 0 {}
     bench.clock.advance(Duration::from_mins(1));
     let mut calls = 0;
-    while bench.exchange(&[], 8).more {
+    while bench.exchange(&[], 8).is_behind {
         calls += 1;
     }
     assert!(calls < 100, "{calls} calls");
@@ -467,6 +468,7 @@ fn a_lane_with_a_large_head_gets_its_turn_beside_one_that_fills_every_batch() {
                 flow: 100,
                 host: 100,
             },
+            upkeep: 64,
             may_recover: true,
             byte_budget: BUDGET as u64,
         };

@@ -14,7 +14,7 @@ pub fn broken(view: &View) -> Vec<String> {
     no_lane_stranded(view, &mut broken);
     caps_kept(view, &mut broken);
     schedules_whole(view, &mut broken);
-    wake_up_at_most_one(view, &mut broken);
+    wake_up_at_most_two(view, &mut broken);
     broken
 }
 
@@ -223,8 +223,8 @@ fn schedules_whole(view: &View, broken: &mut Vec<String>) {
     }
 }
 
-fn wake_up_at_most_one(view: &View, broken: &mut Vec<String>) {
-    if view.tokens > 1 {
+fn wake_up_at_most_two(view: &View, broken: &mut Vec<String>) {
+    if view.tokens > 2 {
         broken.push(format!("wake-up: {} tokens", view.tokens));
     }
 }

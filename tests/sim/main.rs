@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod exchanges;
 mod hazards;
 mod laws;
 mod observer;

@@ -17,11 +17,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::contact::{Contact, gap_max};
+use crate::outbox::Waiting;
 use crate::patience::Patience;
 use crate::phase::Phase;
+use crate::upkeep::Upkeep;
 use crate::waiter::Waiter;
 use crate::worker::{Desk, Worker};
 
+/// So long a settlement that nothing waits for may wait for company: an exchange for each of them
+/// alone would cost the store more than everything else about a delivery.
+const COMPANY: Duration = Duration::from_millis(2);
 /// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
 const UNANSWERED_PER_SLOT: usize = 2;
 
@@ -42,6 +47,9 @@ pub(crate) struct Claimer {
     pub(crate) look_at: Instant,
     /// Longest time without an exchange: shorter than the silence that breaks the contact.
     pub(crate) look_pause: Duration,
+    pub(crate) upkeep: Upkeep,
+    /// When the settlements that wait for company have waited enough.
+    settle_at: Option<Instant>,
     /// Whether the store is known to have as many shards as this process thinks.
     pub(crate) is_agreed: bool,
 }
@@ -58,6 +66,8 @@ impl Claimer {
             is_due: true,
             has_more: false,
             look_at: Instant::now(),
+            upkeep: Upkeep::new(),
+            settle_at: None,
             look_pause: gap_max(worker.store.lease()) * 4 / 5,
             is_agreed: false,
             worker,
@@ -89,7 +99,6 @@ impl Claimer {
     async fn has_reason(&mut self) -> bool {
         let worker = Arc::clone(&self.worker);
         loop {
-            self.fill();
             let phase = worker.phase();
             let is_running = phase == Phase::Running;
             if phase == Phase::Closed {
@@ -98,7 +107,8 @@ impl Claimer {
             let is_free = worker.slots.free() > 0;
             let can_lease = is_free && self.want() > 0;
             let is_due = is_running && self.is_due;
-            if !self.batch.is_empty() || is_due || (self.has_more && can_lease) {
+            let must_settle = self.must_settle(is_running && is_free);
+            if must_settle || is_due || (self.has_more && can_lease) {
                 return true;
             }
             if is_running && !is_free {
@@ -111,7 +121,30 @@ impl Claimer {
                 () = self.bell.notified() => {}
                 () = worker.phases.left(phase) => {}
                 () = tokio::time::sleep_until(self.look_at), if is_running => self.is_due = true,
+                () = at(self.settle_at) => {}
                 token = self.waiter.token(can_lease) => self.took_token(token).await,
+            }
+        }
+    }
+
+    /// Whether settlements wait that must not, or have waited long enough.
+    fn must_settle(&mut self, can_wait: bool) -> bool {
+        let waiting = self
+            .desk()
+            .map_or(Waiting::No, |desk| desk.outbox.waiting());
+        if waiting != Waiting::Patiently {
+            self.settle_at = None;
+        }
+        if !self.batch.is_empty() {
+            return true;
+        }
+        match waiting {
+            Waiting::No => false,
+            Waiting::Urgently => true,
+            Waiting::Patiently => {
+                let now = Instant::now();
+                let at = *self.settle_at.get_or_insert(now + COMPANY);
+                !can_wait || now >= at
             }
         }
     }
@@ -151,7 +184,9 @@ impl Claimer {
         }
     }
 
-    fn fill(&mut self) {
+    /// Takes what waits in the outbox, as much as one exchange carries.
+    pub(crate) fn fill(&mut self) {
+        self.settle_at = None;
         if let Some(desk) = self.worker.desk(self.shard) {
             desk.outbox
                 .fill(&mut self.batch, self.worker.settings.batch);
@@ -172,5 +207,13 @@ impl Claimer {
 
     pub(crate) fn desk(&self) -> Option<&Desk> {
         self.worker.desk(self.shard)
+    }
+}
+
+/// Waits until then; for ever without a time.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

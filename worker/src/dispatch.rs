@@ -11,6 +11,9 @@ use crate::in_flight::InFlight;
 use crate::job::{Job, Seat, Stored};
 use crate::slots::Reserved;
 
+/// So many jobs at a time are no load for a thread: most of them wait for their receivers.
+const FEW_JOBS: usize = 8;
+
 /// The delivery threads, as the store thread sees them.
 #[derive(Debug)]
 pub(crate) struct Dispatch(Vec<Thread>);
@@ -55,8 +58,9 @@ impl Dispatch {
             .count()
     }
 
-    /// Gives a lease that was asked for at `confirmed` to the running thread with the fewest jobs;
-    /// without one the lease comes back, to be released.
+    /// Gives a lease that was asked for at `confirmed` to the first running thread that has few jobs,
+    /// so that little work keeps one thread awake and not all; else to the one with the fewest.
+    /// Without a running thread the lease comes back, to be released.
     pub(crate) fn send(
         &self,
         in_flight: &InFlight,
@@ -73,7 +77,8 @@ impl Dispatch {
             .iter()
             .enumerate()
             .filter(|(_, thread)| lock(thread).is_some());
-        let emptiest = running.min_by_key(|(_, thread)| thread.seats.load(Ordering::SeqCst));
+        let seats = |thread: &Thread| thread.seats.load(Ordering::SeqCst).max(FEW_JOBS);
+        let emptiest = running.min_by_key(|(_, thread)| seats(thread));
         let Some((number, thread)) = emptiest else {
             return Err(held);
         };

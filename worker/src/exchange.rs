@@ -29,6 +29,7 @@ impl Claimer {
                 Err(error) => tracing::warn!(shard = %self.shard, %error, "agree"),
             }
         }
+        self.fill();
         match self.send(self.want()).await {
             Ok(()) => self.patience.reset(),
             Err(error @ HostError::Fault(_)) if !self.batch.is_empty() => {
@@ -60,11 +61,13 @@ impl Claimer {
         let free = worker.slots.free();
         let room = worker.slots.reserve(want, LEASE_BYTES_MAX);
         let asked_at = worker.clock.monotonic();
+        let upkeep = self.upkeep.share(self.batch.len());
         let exchange = Exchange {
             settlements: &self.batch,
             want: u32::try_from(room.count()).unwrap_or(u32::MAX),
             nonce: u32::try_from(worker.random.below(1 << 32)).unwrap_or(0),
             fair: self.fair(free),
+            upkeep,
             may_recover: self.contact.may_recover(asked_at),
             byte_budget: room.bytes(),
         };
@@ -74,8 +77,10 @@ impl Claimer {
         self.contact
             .replied(worker.clock.monotonic(), answer.now_ms);
         self.settled(self.batch.len());
+        let is_behind = self.upkeep.done(upkeep, self.batch.len(), answer.is_behind);
         self.batch.clear();
-        self.plan(&answer, room.count());
+        self.plan(&answer, room.count(), upkeep > 0);
+        self.is_due |= is_behind;
         log(self.shard, &answer);
         self.take_in(answer.leases, room, asked_at);
         Ok(())
@@ -109,7 +114,7 @@ impl Claimer {
     }
 
     /// When to look again.
-    fn plan(&mut self, answer: &Exchanged, wanted: usize) {
+    fn plan(&mut self, answer: &Exchanged, wanted: usize, was_upkeep: bool) {
         self.is_due = false;
         self.has_more = answer.more;
         let counters = &answer.counters;
@@ -121,6 +126,8 @@ impl Claimer {
                 Duration::from_millis(due_ms - answer.now_ms + 1).min(self.look_pause)
             }
             Some(_) if has_moved && wanted > 0 => Duration::ZERO,
+            // It may be a lease.
+            Some(_) if !was_upkeep => self.upkeep.next_at().duration_since(Instant::now()),
             // Due, but not to be touched yet: a lease that this process may not judge.
             Some(_) => (self.worker.store.lease() / 15).min(self.look_pause),
         };

@@ -39,6 +39,7 @@ mod settle;
 mod slots;
 mod supervisor;
 mod sweeper;
+mod upkeep;
 mod waiter;
 mod worker;
 

@@ -101,13 +101,18 @@ impl Worker {
         let is_ours = self.in_flight.finish(&id, token);
         // A success counts even when the lease is gone.
         if is_ours || outcome == store::Outcome::Delivered {
-            self.push(Settlement {
+            // A queue or a flow-control key may wait for it, a callback for its publisher.
+            let can_wait = outcome == store::Outcome::Delivered
+                && children.is_empty()
+                && job.lease.lane.starts_with("h:");
+            let settlement = Settlement {
                 id,
                 token,
                 outcome,
                 event,
                 children,
-            });
+            };
+            self.push(settlement, can_wait);
         }
     }
 

@@ -103,10 +103,10 @@ impl Worker {
         Patience::new(self.random.next_u64())
     }
 
-    /// Hands a settlement to the claimer of its shard.
-    pub(crate) fn push(&self, settlement: Settlement) {
+    /// Hands a settlement to the claimer of its shard. One that `can_wait` may wait for company.
+    pub(crate) fn push(&self, settlement: Settlement, can_wait: bool) {
         if let Some(desk) = self.desk(settlement.id.shard()) {
-            desk.outbox.push(settlement);
+            desk.outbox.push(settlement, can_wait);
         }
     }
 

@@ -274,6 +274,7 @@ impl World {
                 flow: 100,
                 host: 100,
             },
+            upkeep: 64,
             may_recover: false,
             byte_budget: 1 << 30,
         };

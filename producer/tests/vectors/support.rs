@@ -283,6 +283,7 @@ impl Scene {
                 flow: 100,
                 host: 100,
             },
+            upkeep: 64,
             may_recover: false,
             byte_budget: 1 << 30,
         };

@@ -139,6 +139,8 @@ pub struct Exchange<'a> {
     pub nonce: u32,
     /// The caller's fairness thresholds.
     pub fair: Fair,
+    /// How many expired leases and ended messages it looks at; 0 leaves that to another exchange.
+    pub upkeep: u32,
     /// Whether the caller has been in touch long enough to judge expired leases.
     pub may_recover: bool,
     /// Bytes of envelopes and bodies it may lease; at least one message comes whatever its size.
@@ -160,6 +162,8 @@ pub struct Lease {
     pub body_key: Option<String>,
     /// Its lane.
     pub lane: String,
+    /// Its envelope, if that is small and came along; else [`Store::envelopes`] asks for it.
+    pub envelope: Option<Bytes>,
 }
 
 /// What an exchange did besides leasing.
@@ -188,6 +192,8 @@ pub struct Exchanged {
     pub next_due_ms: Option<u64>,
     /// Work was left, or only skipped: call again.
     pub more: bool,
+    /// Its upkeep has reached its limit: there is more to look at.
+    pub is_behind: bool,
     /// One for each settlement.
     pub settled: Vec<Settled>,
     /// The new leases.
@@ -229,6 +235,7 @@ impl Store {
             .number(exchange.nonce)
             .number(exchange.fair.flow)
             .number(exchange.fair.host)
+            .number(exchange.upkeep)
             .flag(exchange.may_recover)
             .number(self.lease_ms)
             .number(exchange.byte_budget)
@@ -242,40 +249,36 @@ impl Store {
         read_exchanged(reply, exchange.nonce)
     }
 
-    /// Reads the envelopes of `leases`, and each body that they share once. `None` where a key is
-    /// missing. Safe to repeat.
+    /// The envelopes of `leases`, and each body that they share: asks for what did not come along,
+    /// each once. `None` where a key is missing. Safe to repeat.
     pub async fn envelopes(
         &self,
         shard: Shard,
         leases: &[Lease],
     ) -> Result<Vec<(Option<Bytes>, Option<Bytes>)>, HostError> {
-        if leases.is_empty() {
-            return Ok(Vec::new());
-        }
         let body_keys: BTreeSet<&str> = leases
             .iter()
             .filter_map(|lease| lease.body_key.as_deref())
             .collect();
-        let mut mget = vec![Bytes::from_static(b"MGET")];
-        let own = leases.iter().map(|lease| lease.id.as_str());
-        mget.extend(
-            own.chain(body_keys.iter().copied())
-                .map(|name| self.keys.envelope(shard, name)),
-        );
-        let mut found = Reader::new(self.run_one(Step::Command(mget)).await?, "envelopes")?;
-        let mut envelopes = Vec::with_capacity(leases.len());
-        for _ in leases {
-            envelopes.push(bytes(found.next()?));
+        let asked = leases.iter().filter(|lease| lease.envelope.is_none());
+        let names = asked.map(|lease| lease.id.as_str()).chain(body_keys);
+        let names: Vec<&str> = names.collect();
+        let mut found = BTreeMap::new();
+        if !names.is_empty() {
+            let mut mget = vec![Bytes::from_static(b"MGET")];
+            mget.extend(names.iter().map(|name| self.keys.envelope(shard, name)));
+            let reply = self.run_one(Step::Command(mget)).await?;
+            let mut values = Reader::new(reply, "envelopes")?;
+            for name in names {
+                found.insert(name, bytes(values.next()?));
+            }
         }
-        let mut bodies = BTreeMap::new();
-        for name in body_keys {
-            bodies.insert(name, bytes(found.next()?));
-        }
-        let body = |lease: &Lease| bodies.get(lease.body_key.as_deref()?).cloned().flatten();
+        let find = |name: &str| found.get(name).cloned().flatten();
+        let envelope = |lease: &Lease| lease.envelope.clone().or_else(|| find(lease.id.as_str()));
+        let body = |lease: &Lease| find(lease.body_key.as_deref()?);
         Ok(leases
             .iter()
-            .zip(envelopes)
-            .map(|(lease, envelope)| (envelope, body(lease)))
+            .map(|lease| (envelope(lease), body(lease)))
             .collect())
     }
 
@@ -366,6 +369,7 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
     let now_ms = reader.number()?;
     let next_due_ms = u64::try_from(reader.integer()?).ok();
     let more = reader.integer()? == 1;
+    let is_behind = reader.integer()? == 1;
     let states = reader.text()?;
     let settled = states.chars().map(|state| match state {
         '-' => Settled::Stale,
@@ -387,6 +391,7 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
         now_ms,
         next_due_ms,
         more,
+        is_behind,
         settled,
         leases,
         counters,
@@ -394,11 +399,12 @@ fn read_exchanged(reply: Reply, nonce: u32) -> Result<Exchanged, HostError> {
 }
 
 fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
-    let mut leases = Vec::with_capacity(flat.len() / 2);
+    let mut leases = Vec::with_capacity(flat.len() / 3);
     while flat.len() > 0 {
         let (id, packed) = (message_id(&flat.text()?)?, flat.text()?);
         let unreadable = || HostError::Fault(format!("exchange: the record of {id} is unreadable"));
         let record = Record::parse(packed.as_bytes()).ok_or_else(unreadable)?;
+        let envelope = bytes(flat.next()?).filter(|envelope| !envelope.is_empty());
         leases.push(Lease {
             id,
             token: LeaseToken {
@@ -409,6 +415,7 @@ fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
             lost: record.lost,
             body_key: record.body_key,
             lane: record.lane,
+            envelope,
         });
     }
     Ok(leases)

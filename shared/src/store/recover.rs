@@ -21,6 +21,7 @@ impl Store {
             want: 0,
             nonce: 0,
             fair: Fair { flow: 0, host: 0 },
+            upkeep: 64,
             may_recover: true,
             byte_budget: 0,
         };

@@ -12,9 +12,17 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script `name`, whose text is `parts` joined in order (shared prelude first).
+    /// The script `name`, whose text is `parts` in order (shared prelude first), each of which sees
+    /// the names of those before it.
+    ///
+    /// Each is a function within the one before it, which costs less than one long function: a
+    /// script makes all its functions anew at every call, and finds a name of its own function by
+    /// walking through them, but a name from outside at once.
     pub fn new(name: &'static str, parts: &[&str]) -> Self {
-        let source = parts.join("\n");
+        let mut source = parts.join("\nreturn (function()\n");
+        for _ in 1..parts.len() {
+            source.push_str("\nend)()");
+        }
         let digest = Sha1::digest(source.as_bytes());
         let mut sha1 = String::with_capacity(2 * digest.len());
         for byte in &digest {

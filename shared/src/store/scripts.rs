@@ -45,9 +45,8 @@ scripts! {
         include_str!("lua/place.lua"),
         include_str!("lua/settle.lua"),
         include_str!("lua/promote.lua"),
-        include_str!("lua/recover.lua"),
-        include_str!("lua/lease.lua"),
-        include_str!("lua/trim.lua")
+        include_str!("lua/upkeep.lua"),
+        include_str!("lua/lease.lua")
     ];
     /// Extends leases.
     RENEW_LEASES = "renew_leases" [];

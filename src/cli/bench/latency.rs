@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use hookstash_producer::publish::{PublishError, Published};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::figures::{Latency, Percentiles};
@@ -26,6 +27,7 @@ pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut calls = JoinSet::new();
+    let mut publishes = Publishes::new(count);
     for number in 0..count {
         let message = stage.message(number)?;
         ticks.tick().await;
@@ -35,34 +37,54 @@ pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<
             let published = publisher.publish(message, PATIENCE).await;
             (number, called, clock.monotonic(), published)
         });
+        // Not all at the end: what is kept until then grows, and growing takes time.
+        while let Some(ended) = calls.try_join_next() {
+            publishes.note(ended)?;
+        }
     }
-    let (mut whole, mut publish) = (Vec::new(), Vec::new());
-    let mut called_at = vec![Duration::ZERO; count];
-    while let Some(call) = calls.join_next().await {
-        let (number, called, answered, published) =
-            call.map_err(|error| Failure::failed("publish").because(&error))?;
-        published.map_err(|error| Failure::failed("publish").because(&error))?;
-        if let Some(slot) = called_at.get_mut(number) {
-            *slot = called;
-        }
-        if number >= warm {
-            publish.push(answered.saturating_sub(called));
-        }
+    while let Some(ended) = calls.join_next().await {
+        publishes.note(ended)?;
     }
     arrivals.complete(LAST_MAX).await;
     worker.drain(LAST_MAX).await;
-    for (number, called) in called_at.iter().enumerate().skip(warm) {
-        whole.extend(
-            arrivals
-                .time(number)
-                .map(|came| came.saturating_sub(*called)),
-        );
+    let mut whole = Vec::with_capacity(count);
+    for (number, called) in publishes.called.iter().enumerate().skip(warm) {
+        let came = arrivals.time(number);
+        whole.extend(came.map(|came| came.saturating_sub(*called)));
     }
     Ok(Latency {
         rate,
         lost: count - arrivals.arrived(),
         duplicates: arrivals.duplicates(),
         received: Percentiles::of(whole),
-        accepted: Percentiles::of(publish),
+        accepted: Percentiles::of(publishes.took.split_off(warm)),
     })
+}
+
+/// One publish: its number, when it was called and answered, and the answer.
+type Ended = (usize, Duration, Duration, Result<Published, PublishError>);
+
+/// When each message was published, and how long that took.
+struct Publishes {
+    called: Vec<Duration>,
+    took: Vec<Duration>,
+}
+
+impl Publishes {
+    fn new(count: usize) -> Self {
+        Self {
+            called: vec![Duration::ZERO; count],
+            took: vec![Duration::ZERO; count],
+        }
+    }
+
+    fn note(&mut self, ended: Result<Ended, JoinError>) -> Result<(), Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::failed("publish").because(error);
+        let (number, called, answered, published) = ended.map_err(|error| failed(&error))?;
+        published.map_err(|error| failed(&error))?;
+        if let (Some(at), Some(took)) = (self.called.get_mut(number), self.took.get_mut(number)) {
+            (*at, *took) = (called, answered.saturating_sub(called));
+        }
+        Ok(())
+    }
 }

@@ -315,6 +315,7 @@ fn exchange(settlements: &[Settlement], want: u32) -> Exchange<'_> {
             flow: 1_000,
             host: 1_000,
         },
+        upkeep: 64,
         may_recover: false,
         byte_budget: u64::MAX >> 12,
     }

@@ -74,7 +74,7 @@ pub fn number(bytes: &Bytes) -> u64 {
 }
 
 fn settlements(args: &[Bytes]) -> Vec<Settlement> {
-    let mut rest = &args[10..];
+    let mut rest = &args[11..];
     let mut found = Vec::new();
     while rest.len() >= SETTLEMENT_WORDS {
         let outcome = match text(&rest[3]).split_at(1) {
@@ -125,18 +125,18 @@ fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
     let Reply::Array(parts) = reply else {
         return Vec::new();
     };
-    let Some(Reply::Array(flat)) = parts.get(4) else {
+    let Some(Reply::Array(flat)) = parts.get(5) else {
         return Vec::new();
     };
     let word = |reply: &Reply| match reply {
         Reply::Bytes(bytes) => text(bytes),
         other => panic!("a lease of {other:?}"),
     };
-    flat.chunks(2)
-        .map(|two| {
-            let record = Record::parse(word(&two[1]).as_bytes()).expect("a record");
+    flat.chunks(3)
+        .map(|lease| {
+            let record = Record::parse(word(&lease[1]).as_bytes()).expect("a record");
             Lease {
-                id: word(&two[0]).parse().expect("an id"),
+                id: word(&lease[0]).parse().expect("an id"),
                 token: LeaseToken {
                     number: record.leases,
                     nonce,
@@ -145,6 +145,7 @@ fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
                 lost: record.lost,
                 body_key: None,
                 lane: record.lane,
+                envelope: None,
             }
         })
         .collect()

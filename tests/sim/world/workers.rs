@@ -15,6 +15,8 @@ impl World {
         let sent = self.clock.monotonic();
         let live: u64 = self.workers.iter().map(|w| w.slots).sum();
         let nonce = u32::try_from(self.random.below(1 << 32)).expect("32 bits");
+        // Often none, as under load, and little of it.
+        let upkeep = [0, 0, 2, 64][usize::try_from(self.random.below(4)).expect("small")];
         let worker = &self.workers[index];
         let free = worker.slots.saturating_sub(worker.held.len() as u64);
         let is_backed_up = worker.unsettled.len() as u64 > worker.slots * 2;
@@ -28,6 +30,7 @@ impl World {
             want,
             nonce,
             fair: fair(live, free, worker.slots, 1),
+            upkeep,
             may_recover: worker.contact.may_recover(sent),
             byte_budget: 16_000,
         };

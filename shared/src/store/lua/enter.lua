@@ -1,21 +1,19 @@
 -- How a message enters: into its lane, or into the due set until its time.
 -- Puts id into the due set and wakes a worker if it is now the earliest.
 local function delay(id, due)
-  local first = call('ZRANGE', P .. 'd', '0', '0', 'WITHSCORES')
-  if not first[2] or due < tonumber(first[2]) then wake() end
+  local first = first_due('d')
+  if first < 0 or due < first then wake_sooner() end
   call('ZADD', P .. 'd', text(due), id)
 end
 
--- Puts a message into its lane. At the head nothing is counted: it was admitted before.
+-- Puts a message into its lane and says how many wait there now. At the head nothing is counted: it
+-- was admitted before.
 local function push(id, r, at_head)
   r.st = 'w'
-  if at_head then
-    call('LPUSH', P .. 'ln:' .. r.lane, id)
-  else
-    admit(r.lane)
-    call('RPUSH', P .. 'ln:' .. r.lane, id)
-  end
   put_record(id, r)
+  if at_head then return call('LPUSH', P .. 'ln:' .. r.lane, id) end
+  admit(r.lane)
+  return call('RPUSH', P .. 'ln:' .. r.lane, id)
 end
 
 local function enter(id, r, due)
@@ -25,7 +23,6 @@ local function enter(id, r, due)
     put_record(id, r)
     delay(id, due)
   else
-    push(id, r, false)
-    wake_lane(r.lane)
+    wake_lane(r.lane, false, push(id, r, false))
   end
 end

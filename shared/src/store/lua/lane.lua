@@ -91,41 +91,50 @@ end
 
 local function in_flight(lane) return tonumber(call('HGET', P .. 'inf', lane) or 0) end
 
--- Puts a lane that is in no place where it belongs. `st`: its state as it is written, if any.
-local function place_lane(lane, st)
-  if waiting(lane) == 0 then
+-- The earliest time in a set of due times; -1 when it is empty.
+local function first_due(set)
+  local first = call('ZRANGE', P .. set, '0', '0', 'WITHSCORES')
+  return first[2] and tonumber(first[2]) or -1
+end
+
+-- Lanes in the ring, as the last push into it or pop from it left them.
+local ring = 0
+
+-- Puts a lane that is in no place where it belongs. `st`: its state as it is written, if any;
+-- `count`: how many wait in it, if that is known.
+local function place_lane(lane, st, count)
+  if (count or waiting(lane)) == 0 then
     if st then call('HDEL', P .. 'st', lane) end
     return
   end
-  local c = settings(lane)
+  local c, cap = settings(lane), cap_of(lane)
   local next_st = 'R'
   if c.paused then next_st = 'P'
-  elseif in_flight(lane) >= cap_of(lane) then next_st = 'C'
+  elseif cap < BOUNDLESS and in_flight(lane) >= cap then next_st = 'C'
   else
     local w = window(lane)
     if w and w.credit == 0 and w.count >= c.rate then
       next_st = 'T'
-      local due = w.start + c.period
-      local first = call('ZRANGE', P .. 'tm', '0', '0', 'WITHSCORES')
-      if not first[2] or due < tonumber(first[2]) then wake() end
+      local due, first = w.start + c.period, first_due('tm')
+      if first < 0 or due < first then wake_sooner() end
       call('ZADD', P .. 'tm', text(due), lane)
     end
   end
   if next_st ~= st then call('HSET', P .. 'st', lane, next_st) end
   if next_st == 'R' then
-    call('RPUSH', P .. 'run', lane)
+    ring = call('RPUSH', P .. 'run', lane)
     wake()
   end
 end
 
 -- Moves a lane to where it belongs. Every script that changes a lane ends here for it. One that is
--- being visited is still called runnable, and moved when the visit ends.
-local function wake_lane(lane, its_turn)
+-- being visited is still called runnable, and moved when the visit ends. `count` as for place_lane.
+local function wake_lane(lane, its_turn, count)
   local st = call('HGET', P .. 'st', lane)
   if st == 'R' or (st == 'H' and not its_turn) then return end
   if st == 'T' then call('ZREM', P .. 'tm', lane) end
   if st == 'F' then call('ZREM', P .. 'fp', lane) end
-  place_lane(lane, st)
+  place_lane(lane, st, count)
 end
 
 -- Of a queue the time of change is kept too: holding messages and callbacks are not in one place

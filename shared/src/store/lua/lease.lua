@@ -3,6 +3,8 @@
 local QUANTUM, QUANTUM_MAX = 8, 128
 local VISITS_OVER = 64
 local SKIPS_MAX = 256
+-- Envelopes up to this size come with their leases: asking for them would cost another call.
+local INLINE_MAX = 4096
 local buried, skipped, unreadable = 0, 0, 0
 
 -- Lanes parked at the fairness threshold of some worker that this one may serve.
@@ -23,17 +25,25 @@ local function wake_parked(limit, fair_flow, fair_host)
   end
 end
 
--- Which of these ids have lost their envelope; almost always none, so one call asks for all.
-local function missing_envelopes(ids)
-  local keys = {}
-  for i = 1, #ids do keys[i] = P .. 'b:' .. ids[i] end
-  local missing = {}
-  if #keys > 0 and call('EXISTS', unpack(keys)) < #keys then
-    for i = 1, #ids do
-      if call('EXISTS', keys[i]) == 0 then missing[ids[i]] = true end
+-- Of the messages with these ids, sizes and body keys: the envelope of each that is small and has a
+-- body of its own; true for any other that has an envelope; false for one that has lost it. Almost
+-- always all are of one kind, so one call is enough.
+local function find_envelopes(ids, sizes, refs)
+  local found, small, others, at_small = {}, {}, {}, {}
+  for i = 1, #ids do
+    local key = P .. 'b:' .. ids[i]
+    if sizes[i] and sizes[i] <= INLINE_MAX and refs[i] == '' then
+      small[#small + 1], at_small[#small + 1] = key, i
+    else
+      others[#others + 1], found[i] = key, true
     end
   end
-  return missing
+  if #others > 0 and call('EXISTS', unpack(others)) < #others then
+    for i = 1, #ids do found[i] = found[i] and call('EXISTS', P .. 'b:' .. ids[i]) == 1 end
+  end
+  local values = #small > 0 and call('MGET', unpack(small))
+  for k = 1, #small do found[at_small[k]] = values[k] end
+  return found
 end
 
 -- Counts leases of one host after the other; a flow lane asks about hosts in between, so there
@@ -50,24 +60,34 @@ local function count_host(is_flow, run, host)
   end
 end
 
--- A waiting record: its lease number, where its failures begin, its size and its end.
-local WAITING = '^1|w|(%d+)|%d*|()%d+|%d+|%d+|%l*|(%d+)|[^|]*|(.*)$'
+-- A waiting record: its lease number, where its failures begin, its size, body key and end.
+local WAITING = '^1|w|(%d+)|%d*|()%d+|%d+|%d+|%l*|(%d+)|([^|]*)|(.*)$'
 
--- One visit: leases up to `limit` from the head of the lane. Returns why it stopped early: T rate
--- spent, H its host is at the threshold, U unreadable record, B byte budget spent.
+-- One visit: leases up to `limit` from the head of the lane. Returns why it stopped early (T rate
+-- spent, H its host is at the threshold, U unreadable record, B byte budget spent), and whether it
+-- emptied the lane.
 local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
   local key, is_queue, is_flow = P .. 'ln:' .. lane, kind(lane) == 'q', kind(lane) == 'f'
-  local taken, stop, run = 0, false, { count = 0 }
-  while taken < limit and skipped < SKIPS_MAX and not stop do
-    local ids = call('LRANGE', key, '0', text(limit - taken - 1))
-    if #ids == 0 then break end
+  local taken, stop, is_empty, run = 0, false, false, { count = 0 }
+  while taken < limit and skipped < SKIPS_MAX and not (stop or is_empty) do
+    local asked = limit - taken
+    local ids = call('LRANGE', key, '0', text(asked - 1))
+    if #ids == 0 then
+      is_empty = true
+      break
+    end
     local packed = call('HMGET', P .. 'm', unpack(ids))
-    local missing = missing_envelopes(ids)
+    local nos, rests, sizes, refs, endings = {}, {}, {}, {}, {}
+    for i = 1, #ids do
+      local size
+      nos[i], rests[i], size, refs[i], endings[i] = string.match(packed[i] or '', WAITING)
+      sizes[i] = tonumber(size)
+    end
+    local envelopes = find_envelopes(ids, sizes, refs)
     local popped, leases, records, seen = 0, {}, {}, {}
     for i = 1, #ids do
-      local id = ids[i]
-      local no, rest, size, ending = string.match(packed[i] or '', WAITING)
-      local place = no and place_of(ending)
+      local id, size = ids[i], sizes[i]
+      local place = size and place_of(endings[i])
       local w = window(lane)
       if not place and packed[i] and not parse_record(packed[i]) then
         unreadable = unreadable + 1
@@ -78,7 +98,7 @@ local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
           w.credit = w.credit - 1
           put_window(lane, w)
         end
-      elseif missing[id] then
+      elseif not envelopes[i] then
         popped, buried = popped + 1, buried + 1
         local r = parse_record(packed[i])
         r.st = 'b'
@@ -86,7 +106,7 @@ local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
         event(id, 'x', '')
       elseif is_flow and host_in_flight(place.host) >= fair_host then
         stop = 'H'
-      elseif bytes.left < tonumber(size) and #out > 0 then
+      elseif bytes.left < size and #out > 0 then
         stop = 'B'
       elseif w and w.credit == 0 and w.count >= settings(lane).rate then
         stop = 'T'
@@ -98,15 +118,17 @@ local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
         popped, taken = popped + 1, taken + 1
         bytes.left = bytes.left - size
         if not is_queue then count_host(is_flow, run, place.host) end
-        local n, record = #records, string.format('1|l|%d|%s|', no + 1, nonce) .. string.sub(packed[i], rest)
+        local head = string.format('1|l|%d|%s|', nos[i] + 1, nonce)
+        local n, record, o = #records, head .. string.sub(packed[i], rests[i]), #out
         leases[n + 1], leases[n + 2] = ends, id
         records[n + 1], records[n + 2] = id, record
-        out[#out + 1], out[#out + 2] = id, record
+        out[o + 1], out[o + 2], out[o + 3] = id, record, envelopes[i] ~= true and envelopes[i] or ''
       end
       if stop then break end
       seen[id] = true
     end
     if popped > 0 then call('LPOP', key, text(popped)) end
+    is_empty = #ids < asked and popped == #ids
     if #leases > 0 then
       call('ZADD', P .. 'l', unpack(leases))
       call('HSET', P .. 'm', unpack(records))
@@ -114,7 +136,7 @@ local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
     end
   end
   if run.count > 0 then call('HINCRBY', P .. 'hi', run.host, text(run.count)) end
-  return stop
+  return stop, is_empty
 end
 
 local function park(lane, st)
@@ -126,24 +148,25 @@ local function park(lane, st)
   elseif st == 'F' then
     call('HSET', P .. 'st', lane, 'F')
     call('ZADD', P .. 'fp', text(in_flight(lane)), lane)
-    wake()
+    -- For a worker with more room. One token may come to this one, which has none.
+    for _ = call('LLEN', P .. 'w') + 1, 2 do call('RPUSH', P .. 'w', '1') end
   else
     call('HSET', P .. 'st', lane, st)
   end
 end
 
--- Returns id and record of each leased message, flat.
+-- Returns id, record and envelope of each leased message, flat; an envelope that is not small is ''.
 local function lease(want, nonce, lease_ms, fair_flow, fair_host, byte_budget)
   local out, visits, bytes = {}, 0, { left = byte_budget }
-  local share = math.ceil(want / math.max(1, call('LLEN', P .. 'run')))
+  ring = call('LLEN', P .. 'run')
+  local share = math.ceil(want / math.max(1, ring))
   local quantum, ends = math.min(math.max(QUANTUM, share), QUANTUM_MAX), text(now + lease_ms)
-  while #out < want * 2 and visits < want + VISITS_OVER and skipped < SKIPS_MAX do
+  while ring > 0 and #out < want * 3 and visits < want + VISITS_OVER and skipped < SKIPS_MAX do
     local lane = call('LPOP', P .. 'run')
-    if not lane then break end
-    visits = visits + 1
+    ring, visits = ring - 1, visits + 1
     local busy, k = in_flight(lane), kind(lane)
     local room = cap_of(lane) - busy
-    local stop = false
+    local stop, is_empty = false, false
     if k ~= 'q' then
       local fair_room = (k == 'f' and fair_flow or fair_host) - busy
       if fair_room < room then
@@ -151,18 +174,18 @@ local function lease(want, nonce, lease_ms, fair_flow, fair_host, byte_budget)
         if room <= 0 and waiting(lane) > 0 then stop = 'F' end
       end
     end
-    local limit = math.min(quantum, want - #out / 2, room)
+    local limit = math.min(quantum, want - #out / 3, room)
     if settings(lane).paused then limit, stop = 0, false end
     if limit > 0 then
-      stop = visit(lane, limit, out, nonce, ends, fair_host, bytes)
+      stop, is_empty = visit(lane, limit, out, nonce, ends, fair_host, bytes)
     end
     if stop == 'B' then
       -- Its head is too large for what is left. It keeps its turn, or smaller ones always came first.
-      call('LPUSH', P .. 'run', lane)
-      wake()
+      ring = call('LPUSH', P .. 'run', lane)
       break
     end
-    if stop == 'H' or stop == 'U' or stop == 'F' then park(lane, stop) else place_lane(lane, 'R') end
+    if stop == 'H' or stop == 'U' or stop == 'F' then park(lane, stop)
+    else place_lane(lane, 'R', is_empty and 0 or nil) end
   end
   return out
 end

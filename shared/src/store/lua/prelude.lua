@@ -61,12 +61,17 @@ local function put_record(id, r) call('HSET', P .. 'm', id, pack_record(r)) end
 
 local function has_flag(r, flag) return string.find(r.flags, flag, 1, true) ~= nil end
 
--- One wake-up token at most; one push a script is enough.
-local woken = false
+-- One wake-up token at most; one push a script is enough. `sooner`: something is due sooner than
+-- anything before it.
+local woken, sooner = false, false
 local function wake()
   if woken then return end
   woken = true
   if call('LLEN', P .. 'w') == 0 then call('RPUSH', P .. 'w', '1') end
+end
+local function wake_sooner()
+  sooner = true
+  wake()
 end
 
 -- The events of this run, written as one packed entry by log_events.

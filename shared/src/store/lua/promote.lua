@@ -1,6 +1,9 @@
 -- due -> ready: at most `limit` messages. A holding one goes back to the head of its queue and
 -- frees its slot; head pushes run from the latest to the earliest, so that order is kept.
+-- Returns how many, and when the next one is due (-1 none).
 local function promote(limit)
+  local due = first_due('d')
+  if due < 0 or due > now then return 0, due end
   local ids = call('ZRANGEBYSCORE', P .. 'd', '-inf', NOW, 'LIMIT', '0', text(limit))
   local heads = {}
   for i = 1, #ids do
@@ -20,14 +23,14 @@ local function promote(limit)
     push(id, r, true)
     wake_lane(r.lane)
   end
-  return #ids
+  return #ids, first_due('d')
 end
 
 -- Lanes whose rate window lets them run again, and lanes a clock step left beyond their period.
 local function wake_timed(limit)
-  local lanes = call('ZRANGEBYSCORE', P .. 'tm', '-inf', text(now), 'LIMIT', 0, limit)
+  local lanes = call('ZRANGEBYSCORE', P .. 'tm', '-inf', NOW, 'LIMIT', '0', text(limit))
   for i = 1, #lanes do wake_lane(lanes[i]) end
-  local last = call('ZREVRANGE', P .. 'tm', 0, limit - 1, 'WITHSCORES')
+  local last = call('ZREVRANGE', P .. 'tm', '0', text(limit - 1), 'WITHSCORES')
   local timed = {}
   for i = 1, #last, 2 do timed[#timed + 1] = last[i] end
   -- In one command: this is all that waiting for a rate costs an idle worker.
