@@ -96,6 +96,11 @@ impl Operation {
         let lanes = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
         let outcome = ToolsOutcome::of(lanes.into_iter().flatten().collect(), self.is_cancelled());
         self.remember_waiting(&outcome).await?;
+        // After the record is written, so that whoever cancels meanwhile is not overlooked.
+        if self.is_cancelled() {
+            self.take_back().await?;
+            return Ok(outcome.interrupted());
+        }
         self.announce_pending(&outcome);
         Ok(outcome)
     }
