@@ -133,6 +133,9 @@ async fn judge(store: &Store, rows: &FileRows, folder: &Path, count: usize) {
         assert!(row.is_final);
         let text = format!("{row:?} {publication:?}");
         assert!(!text.contains(FORBIDDEN), "{text}");
+        let operation = race_operation(placeholder);
+        let open = store.open_completions(&operation).await;
+        assert_eq!(open, Ok(vec![]), "nothing stays open");
         denied += usize::from(row.content == "no");
     }
     assert!(

@@ -64,7 +64,7 @@ impl Way<'_> {
         Ok(CallOutcome::interrupted(self.call, self.row.as_ref()))
     }
 
-    /// Cancelled before anything was launched.
+    /// Cancelled before anything was launched, or while its placeholder waits.
     pub(super) async fn abort(self) -> Result<CallOutcome, PipelineError> {
         let messages = &self.operation.runtime.parts().messages;
         let Some(row) = &self.row else {

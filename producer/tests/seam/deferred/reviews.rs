@@ -246,3 +246,23 @@ async fn a_placeholder_that_names_no_operation_takes_no_result() {
     }
     world.assert_nowhere(SECRET);
 }
+
+#[tokio::test]
+async fn a_deferred_result_is_told_to_no_observer() {
+    let world = World::new(Mode::Local);
+    for (id, answer) in [("allowed", "allow"), ("denied", "deny-R")] {
+        let hooks = vec![
+            world.after(answer),
+            noting::<AfterToolCall>("told", &world.notes),
+        ];
+        let operation = world.start_as(id, hooks).await;
+        let outcome = run(&operation, id, &later(&world)).await;
+        let row = outcome.tool_message_id;
+        for number in 0..2 {
+            let completed = world.runtime.complete(id, &row, result("late")).await;
+            assert_eq!(completed.unwrap().applied, number == 0);
+        }
+    }
+    world.drain().await;
+    assert_eq!(noted(&world.notes, "told"), Vec::<Value>::new());
+}

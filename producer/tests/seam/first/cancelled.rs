@@ -1,5 +1,6 @@
 //! A call whose run is cancelled while it is made.
 
+use hookstash_producer::hooks::*;
 use hookstash_producer::runtime::*;
 
 use super::*;
@@ -137,4 +138,46 @@ async fn a_call_that_is_stopped_while_its_result_is_written_stays_stopped() {
         assert_eq!(world.notes.of("tool_end"), Vec::<String>::new());
         assert!(!format!("{outcome:?}").contains(SECRET));
     }
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_holds_up_no_cancellation() {
+    let world = World::new(Mode::Local);
+    let notes = world.notes.clone();
+    let hangs = AgentHook::handler("hangs", move |_: Arc<BeforeToolCall>| {
+        notes.add("handler");
+        std::future::pending()
+    });
+    let operation = world.start(vec![hangs]).await;
+    let tool = world.saying("x");
+    let stops = async {
+        until(&world, "handler", 1).await;
+        operation.cancel().await.unwrap();
+    };
+    let both = futures::future::join(run(&operation, "c1", &tool), stops);
+    let (outcome, ()) = tokio::time::timeout(SOON, both).await.expect("it ends");
+    assert_eq!((outcome.end, world.runs()), (CallEnd::Interrupted, 0));
+    let row = world.rows.of_call("c1");
+    assert_eq!(intervention(&row)["status"], json!("aborted"));
+}
+
+#[tokio::test]
+async fn a_mock_that_comes_together_with_a_cancellation_is_dropped() {
+    let world = World::new(Mode::Local);
+    let operation = world.start(vec![]).await;
+    let cancels = operation.clone();
+    let mock = AgentHook::handler("mock", move |event: Arc<BeforeToolCall>| {
+        let cancels = cancels.clone();
+        async move {
+            event.mock(result(SECRET));
+            cancels.cancel().await.unwrap();
+            Ok(())
+        }
+    });
+    world.runtime.hooks().register(OP, vec![mock]).unwrap();
+    let outcome = run(&operation, "c1", &world.saying("x")).await;
+    assert_eq!((outcome.end, world.runs()), (CallEnd::Interrupted, 0));
+    let row = world.rows.of_call("c1");
+    assert_eq!(intervention(&row)["status"], json!("aborted"));
+    world.assert_nowhere(SECRET);
 }
