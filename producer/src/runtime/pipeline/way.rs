@@ -177,7 +177,11 @@ impl Way<'_> {
                 if let Some(outcome) = Box::pin(self.overtaken(made)).await? {
                     return Ok(outcome);
                 }
-                let result = self.archive(result).await;
+                let result = tokio::select! {
+                    biased;
+                    () = self.operation.cancel.cancelled() => return self.interrupt().await,
+                    shown = self.archive(result) => shown,
+                };
                 let publication = Publication::allowed(result, StateChange::Replace);
                 // A tool that blocked itself did nothing, and costs nothing.
                 if blocked_by_tool(&publication.result).is_some() {

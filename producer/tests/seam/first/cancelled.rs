@@ -1,5 +1,7 @@
 //! A call whose run is cancelled while it is made.
 
+use std::sync::atomic::Ordering;
+
 use hookstash_producer::hooks::*;
 use hookstash_producer::runtime::*;
 
@@ -179,5 +181,21 @@ async fn a_mock_that_comes_together_with_a_cancellation_is_dropped() {
     assert_eq!((outcome.end, world.runs()), (CallEnd::Interrupted, 0));
     let row = world.rows.of_call("c1");
     assert_eq!(intervention(&row)["status"], json!("aborted"));
+    world.assert_nowhere(SECRET);
+}
+
+#[tokio::test]
+async fn an_archive_that_hangs_holds_up_no_cancellation() {
+    let world = World::new(Mode::Local);
+    world.attic.hangs.store(true, Ordering::SeqCst);
+    let operation = world.start(vec![]).await;
+    let tool = world.saying(SECRET);
+    let stops = async {
+        until(&world, "archive", 1).await;
+        operation.cancel().await.unwrap();
+    };
+    let both = futures::future::join(run(&operation, "c1", &tool), stops);
+    let (outcome, ()) = tokio::time::timeout(SOON, both).await.expect("it ends");
+    assert_eq!(outcome.end, CallEnd::Interrupted);
     world.assert_nowhere(SECRET);
 }

@@ -185,6 +185,10 @@ async fn many_placeholders_of_one_operation_are_all_taken_back() {
     let lanes = (0..130).map(|number| vec![request(&format!("c:{number}%3A"), &later(&world))]);
     let outcome = operation.run_tools(lanes.collect()).await.unwrap();
     assert_eq!(outcome.state, RunState::WaitingForAsyncTool);
+    // As after a crash, before the record says what is waited for.
+    let mut record = world.records.load(OP).await.unwrap().unwrap();
+    assert_eq!(std::mem::take(&mut record.waiting_for).len(), 130);
+    world.records.save(OP, &record).await.unwrap();
     operation.cancel().await.unwrap();
     for call in [0, 64, 129].map(|index| &outcome.calls[index]) {
         assert_taken_back(&world, &call.tool_message_id).await;
