@@ -19,6 +19,8 @@ async fn a_call_that_is_cancelled_while_its_tool_waits_leaves_no_placeholder() {
     };
     let (outcome, row) = futures::future::join(run(&operation, "c1", &tool), stops).await;
     assert_eq!(outcome.end, CallEnd::Interrupted);
+    let settled = world.rows.get(&row);
+    assert_eq!(intervention(&settled)["status"], json!("aborted"));
     assert_closed(&world, &row).await;
 }
 
@@ -37,6 +39,8 @@ async fn a_call_that_is_cancelled_while_its_placeholder_is_opened_leaves_none() 
     assert_eq!(outcome.end, CallEnd::Interrupted);
     let row = world.rows.of_call("c1").id;
     assert_eq!(outcome.tool_message_id, row);
+    let settled = world.rows.get(&row);
+    assert_eq!(intervention(&settled)["status"], json!("aborted"));
     assert_closed(&world, &row).await;
 }
 
