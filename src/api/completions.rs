@@ -15,13 +15,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ApiError;
+use super::places::Taken;
 use super::{Shared, body};
 
 /// Longest id in the path, in bytes.
 const ID_BYTES_MAX: usize = 512;
 /// Largest result in bytes: it is held, with copies, for as long as its controls take.
 const RESULT_BYTES_MAX: usize = 1024 * 1024;
-/// Results that are reviewed at one time.
+/// Results that are reviewed at one time, of which an operation gets its share.
 pub(super) const COMPLETIONS_MAX: usize = 32;
 /// Longest time for all controls of a result together.
 const COMPLETION_TIMEOUT: Duration = Duration::from_mins(2);
@@ -43,8 +44,7 @@ pub(super) async fn complete(
     let (parts, body) = request.into_parts();
     let max = api.state.limits.body_bytes_max.min(RESULT_BYTES_MAX);
     let held = api.bodies.read(&parts.headers, body, max).await?;
-    let busy = |_| ApiError::Unavailable("too many results are reviewed at this moment");
-    let _place = api.completions.try_acquire().map_err(busy)?;
+    let _place = api.completions.take(&operation).map_err(busy)?;
     let result = read(&held.bytes)?;
     // Publishing needs its part of the budget meanwhile.
     drop(held);
@@ -59,6 +59,13 @@ pub(super) async fn complete(
         "applied": completed.applied,
         "result": completed.publication.result,
     })))
+}
+
+fn busy(taken: Taken) -> ApiError {
+    ApiError::Unavailable(match taken {
+        Taken::All => "too many results are reviewed at this moment",
+        Taken::Share => "too many results of this operation are reviewed at this moment",
+    })
 }
 
 fn late() -> ApiError {

@@ -30,6 +30,7 @@ mod messages;
 mod not_built;
 mod openapi;
 mod patient;
+mod places;
 mod publish;
 mod publish_headers;
 mod query;
@@ -114,7 +115,7 @@ struct Api {
     /// Places of single messages that are held whole at one time.
     singles: Semaphore,
     /// Places of the results that are reviewed at one time.
-    completions: Semaphore,
+    completions: places::Places,
     store_answer: health::StoreAnswer,
 }
 
@@ -134,7 +135,7 @@ pub fn router(state: ApiState) -> Router {
         bodies: BodyBudget::new(),
         lists: Semaphore::new(dlq::LISTS_MAX),
         singles: Semaphore::new(dlq::SINGLES_MAX),
-        completions: Semaphore::new(completions::COMPLETIONS_MAX),
+        completions: places::Places::new(completions::COMPLETIONS_MAX),
         store_answer: health::StoreAnswer::default(),
     });
     let (described, document) = routes::protocol().finish();

@@ -1,11 +1,14 @@
 //! `POST /v1/completions/{operation}/{tool_message}`: results that come from elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hookstash_producer::hooks::{OnError, Webhook};
 use hookstash_producer::runtime::{OperationRecord, OperationStore, StoredOperations};
 use hookstash_shared::store::{CompletionKey, Store};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::support::front_door::{Answered, FrontDoor, answered, embedded_state};
 use crate::support::program::SOON;
@@ -13,8 +16,13 @@ use crate::support::receiver::{Answer, Receiver};
 
 /// An operation with an after-control at `url`, and a placeholder of it.
 async fn open(store: &Store, operation: &str, control: Option<String>) {
-    let hooks = control.map_or(json!([]), |url| {
-        let webhook = Webhook::to(url).control(OnError::Block);
+    let webhook = control.map(|url| Webhook::to(url).control(OnError::Block));
+    open_with(store, operation, webhook).await;
+}
+
+/// The same with this webhook.
+async fn open_with(store: &Store, operation: &str, webhook: Option<Webhook>) {
+    let hooks = webhook.map_or(json!([]), |webhook| {
         json!([{"id": "policy", "type": "afterToolCall", "webhook": Value::from(webhook)}])
     });
     let record = OperationRecord {
@@ -139,7 +147,8 @@ async fn callers_that_race_get_one_result() {
         let front = Arc::clone(&front);
         async move {
             let body = json!({"content": number.to_string()}).to_string();
-            complete(&front, "op", &body).await
+            // A caller that is refused for want of a place sends it again.
+            patiently(&front, "op", &body).await
         }
     });
     let answers = futures::future::join_all(calls).await;
@@ -169,27 +178,89 @@ async fn a_result_of_a_mebibyte_is_taken_and_a_larger_one_is_not() {
     assert_eq!((taken.status, &taken.json["applied"]), (200, &json!(true)));
 }
 
+/// Results of `operation` that wait for a policy that never answers.
+fn hanging(front: &Arc<FrontDoor>, operation: &str, count: usize) -> Vec<JoinHandle<Answered>> {
+    let one = || {
+        let (front, operation) = (Arc::clone(front), operation.to_owned());
+        tokio::spawn(async move { complete(&front, &operation, r#"{"content":"x"}"#).await })
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+fn assert_busy(answer: &Answered, text: &str) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.headers.contains_key("retry-after"));
+    assert!(answer.error().starts_with(text), "{answer:?}");
+    let safe = "nothing was changed, sending the request again is safe";
+    assert!(answer.error().ends_with(safe), "{answer:?}");
+}
+
+const ALL_TAKEN: &str = "too many results are reviewed at this moment";
+const SHARE_TAKEN: &str = "too many results of this operation are reviewed at this moment";
+
 #[tokio::test]
-async fn results_whose_controls_hang_keep_others_waiting_but_not_publishing() {
-    const PLACES: usize = 32;
+async fn an_operation_whose_policy_hangs_leaves_places_to_others() {
     let policy = Receiver::always(Answer::hang());
     let front = Arc::new(FrontDoor::embedded().await);
-    open(&front.state.store, "op", Some(policy.url("/check"))).await;
-    let waiting: Vec<_> = (0..PLACES)
-        .map(|_| {
-            let front = Arc::clone(&front);
-            tokio::spawn(async move { complete(&front, "op", r#"{"content":"x"}"#).await })
-        })
-        .collect();
-    policy.wait_for(PLACES, SOON).await;
-    let refused = complete(&front, "op", r#"{"content":"x"}"#).await;
-    assert_eq!(refused.status, 503);
-    assert!(refused.headers.contains_key("retry-after"));
-    assert!(
-        refused
-            .error()
-            .contains("sending the request again is safe")
-    );
+    let store = &front.state.store;
+    open(store, "hangs", Some(policy.url("/check"))).await;
+    open(store, "quick", None).await;
+    let waiting = hanging(&front, "hangs", 16);
+    policy.wait_for(16, SOON).await;
+    for _ in 0..20 {
+        let refused = complete(&front, "hangs", r#"{"content":"x"}"#).await;
+        assert_busy(&refused, SHARE_TAKEN);
+    }
+    let other = complete(&front, "quick", r#"{"content":"x"}"#).await;
+    assert_eq!((other.status, &other.json["applied"]), (200, &json!(true)));
+    // What was refused is still open, and is taken when its policy answers.
+    for one in waiting {
+        one.abort();
+        drop(one.await);
+    }
+    let key = CompletionKey::new("hangs", "row 1", store.shards());
+    let open = store.placeholder(&key).await.expect("read").expect("open");
+    assert_eq!(open.result, None);
+    let record = OperationRecord {
+        hooks: Some(json!([])),
+        ..OperationRecord::default()
+    };
+    let operations = StoredOperations::new(store.clone());
+    operations.save("hangs", &record).await.expect("saved");
+    let taken = patiently(&front, "hangs", r#"{"content":"again"}"#).await;
+    assert_eq!(taken.json["applied"], json!(true));
+    assert_eq!(taken.json["result"]["content"], "again");
+}
+
+/// Sends a result until it is not refused for want of a place.
+async fn patiently(front: &FrontDoor, operation: &str, body: &str) -> Answered {
+    let sent = async {
+        loop {
+            let answer = complete(front, operation, body).await;
+            if answer.status != 503 {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let sent = tokio::time::timeout(SOON, sent).await;
+    sent.expect("a place is free again")
+}
+
+#[tokio::test]
+async fn results_whose_controls_hang_keep_others_waiting_but_not_publishing() {
+    let policy = Receiver::always(Answer::hang());
+    let front = Arc::new(FrontDoor::embedded().await);
+    let mut waiting = Vec::new();
+    for (operation, share) in [("a", 16), ("b", 8), ("c", 4), ("d", 2), ("e", 1), ("f", 1)] {
+        open(&front.state.store, operation, Some(policy.url("/check"))).await;
+        waiting.extend(hanging(&front, operation, share));
+        policy.wait_for(waiting.len(), SOON).await;
+    }
+    for operation in ["a", "f", "another"] {
+        let refused = complete(&front, operation, r#"{"content":"x"}"#).await;
+        assert_busy(&refused, ALL_TAKEN);
+    }
     let published = front.publish("https://example.com/hook", &[], "x").await;
     assert_eq!(published.status, 200, "{published:?}");
     // Whoever goes away gives its place back.
@@ -198,17 +269,48 @@ async fn results_whose_controls_hang_keep_others_waiting_but_not_publishing() {
         drop(one.await);
     }
     open(&front.state.store, "free", None).await;
-    let free = async {
-        loop {
-            let answer = complete(&front, "free", r#"{"content":"x"}"#).await;
-            if answer.status == 200 {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let free = patiently(&front, "free", r#"{"content":"x"}"#).await;
+    assert_eq!(free.status, 200);
+}
+
+#[tokio::test]
+async fn a_result_whose_control_does_not_decide_in_two_minutes_is_given_up_and_can_be_sent_again() {
+    let answers = Arc::new(AtomicBool::new(false));
+    let decides = Arc::clone(&answers);
+    let policy = Receiver::with(move |_| {
+        if decides.load(Ordering::SeqCst) {
+            Answer::ok().body(r#"{"decision":"allow"}"#)
+        } else {
+            Answer::hang()
         }
-    };
-    let freed = tokio::time::timeout(SOON, free).await;
-    freed.expect("a place is free again");
+    });
+    let front = Arc::new(FrontDoor::embedded().await);
+    // Its own time is longer than that of the whole completion.
+    let patient = Webhook::to(policy.url("/check")).control(OnError::Block);
+    let patient = patient.timeout(Duration::from_mins(10));
+    open_with(&front.state.store, "op", Some(patient)).await;
+    let waiting = hanging(&front, "op", 1).remove(0);
+    policy.wait_for(1, SOON).await;
+    // From here on time goes by as soon as nothing else happens.
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let late = waiting.await.expect("an answer");
+    let waited = start.elapsed();
+    tokio::time::resume();
+    assert!(
+        waited.abs_diff(Duration::from_mins(2)) < Duration::from_secs(20),
+        "{waited:?}"
+    );
+    assert_eq!(late.status, 503, "{late:?}");
+    assert_eq!(
+        late.error(),
+        "its controls did not decide within 120 seconds; sending it again is safe"
+    );
+    assert!(late.headers.contains_key("retry-after"));
+    answers.store(true, Ordering::SeqCst);
+    let again = complete(&front, "op", r#"{"content":"again"}"#).await;
+    assert_eq!(again.json["applied"], json!(true), "nothing was taken");
+    assert_eq!(again.json["result"]["content"], "again");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use hookstash_producer::hooks::{OnError, ToolRunResult, Webhook};
 use hookstash_producer::runtime::{OperationRecord, OperationStore, Publication, StoredOperations};
 use hookstash_shared::environment::{Environment, ProcessEnvironment};
 use hookstash_shared::random::{Random, SeededRandom};
+use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{CompletionKey, Store};
 use serde_json::{Value, json};
 
@@ -41,6 +42,19 @@ fn start(redis: &RedisServer, folder: &Path, policy: &str, name: &str, count: us
     seam_actor::start(NAME, &redis.url(), folder, policy, &[(RACES, &told)])
 }
 
+/// Calls the store until it answers: what is asked of it here is safe to repeat, and a disk that is
+/// busy elsewhere may keep it waiting.
+async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T, HostError>) -> T {
+    const TRIES: usize = 20;
+    for _ in 1..TRIES {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(error) => println!("once more after: {error}"),
+        }
+    }
+    call().await.expect("an answer")
+}
+
 /// Opens every placeholder, with its row.
 async fn open(store: &Store, rows: &FileRows, policy: &str, count: usize) {
     let operations = StoredOperations::new(store.clone());
@@ -59,8 +73,12 @@ async fn open(store: &Store, rows: &FileRows, policy: &str, count: usize) {
         let row = race_row(placeholder);
         let context = json!({"call": row.call, "operations": [operation]});
         let key = CompletionKey::new(&operation, &row.id, store.shards());
-        let opened = store.open_completion(&key, context.to_string().into());
-        opened.await.expect("open");
+        let open = async || {
+            store
+                .open_completion(&key, context.to_string().into())
+                .await
+        };
+        patiently(open).await;
         rows.write(&row);
     }
 }
@@ -115,11 +133,8 @@ async fn judge(store: &Store, rows: &FileRows, folder: &Path, count: usize) {
     for placeholder in 0..count {
         let row = &shown[&race_row(placeholder).id];
         let key = CompletionKey::new(&race_operation(placeholder), &row.id, store.shards());
-        let stored = store
-            .placeholder(&key)
-            .await
-            .expect("an answer")
-            .expect("open");
+        let stored = patiently(async || store.placeholder(&key).await).await;
+        let stored = stored.expect("open");
         let result = stored.result.expect("a result");
         let publication: Publication = serde_json::from_slice(&result).expect("JSON");
         let told = &seen[&placeholder];
@@ -133,6 +148,9 @@ async fn judge(store: &Store, rows: &FileRows, folder: &Path, count: usize) {
         assert!(row.is_final);
         let text = format!("{row:?} {publication:?}");
         assert!(!text.contains(FORBIDDEN), "{text}");
+        let operation = race_operation(placeholder);
+        let open = patiently(async || store.open_completions(&operation).await).await;
+        assert_eq!(open, Vec::<String>::new(), "nothing stays open");
         denied += usize::from(row.content == "no");
     }
     assert!(

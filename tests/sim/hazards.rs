@@ -445,6 +445,30 @@ fn a_placeholder_is_withdrawn_while_it_is_empty_and_only_then() {
 }
 
 #[test]
+fn an_operation_knows_its_placeholders_until_they_have_a_result_or_are_withdrawn() {
+    let bench = Bench::new();
+    let store = &bench.store;
+    let key = |message: &str| CompletionKey::new("o:p%", message, Shards::ONE);
+    let known = || block_on(store.open_completions("o:p%")).expect("read");
+    let messages = ["a:b", "%3A", "%25", ":final"];
+    for message in messages.iter().chain(&messages) {
+        block_on(store.open_completion(&key(message), "context".into())).expect("open");
+        bench.clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(known(), messages, "longest open first");
+    block_on(store.complete(&key("a:b"), "first".into())).expect("done");
+    block_on(store.withdraw_completion(&key("%25"))).expect("withdrawn");
+    // Neither is opened once more by a repeat that comes late.
+    block_on(store.open_completion(&key("a:b"), "context".into())).expect("open");
+    assert_eq!(known(), ["%3A", ":final"]);
+    assert_eq!(block_on(store.open_completions("o")), Ok(vec![]));
+    for message in ["%3A", ":final"] {
+        block_on(store.withdraw_completion(&key(message))).expect("withdrawn");
+    }
+    assert_eq!(known(), Vec::<String>::new());
+}
+
+#[test]
 fn a_lane_with_a_large_head_gets_its_turn_beside_one_that_fills_every_batch() {
     const BUDGET: usize = 1_000;
     let bench = Bench::new();

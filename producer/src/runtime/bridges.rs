@@ -15,6 +15,7 @@ use super::completions::Source;
 use super::error::CompleteError;
 use super::ports::{Answer, PortError};
 use super::record::OperationRecord;
+use super::row::ToolRow;
 use super::run_end::RunReason;
 use crate::hooks::{AgentHook, OnComplete, ToolRunResult, Webhook};
 
@@ -236,8 +237,14 @@ impl AgentRuntime {
         // One that waits for a human has not ended: its parent waits on.
         let mut resumed = false;
         if RunReason::parse(&end.reason) != Some(RunReason::WaitingForHuman) {
-            self.fill(parent, message, result, Source::Run).await?;
-            resumed = self.check_barrier(parent).await?;
+            match self.fill(parent, message, result, Source::Run).await {
+                // The parent was cancelled: nobody wants it, however often it is sent.
+                Err(CompleteError::Unknown) if self.is_stopped(message).await? => {}
+                filled => {
+                    filled?;
+                    resumed = self.check_barrier(parent).await?;
+                }
+            }
         }
         Ok(CallbackReceipt {
             operation_id: end.operation_id.clone(),
@@ -245,6 +252,14 @@ impl AgentRuntime {
             resumed,
             success: true,
         })
+    }
+}
+
+impl AgentRuntime {
+    /// Whether the call of a tool message must not be made any more.
+    async fn is_stopped(&self, tool_message_id: &str) -> Result<bool, CallbackError> {
+        let rows = self.rows(&[tool_message_id.to_owned()]).await?;
+        Ok(rows.first().is_some_and(ToolRow::is_stopped))
     }
 }
 

@@ -173,6 +173,12 @@ impl Completions {
         self.store.withdraw_completion(&key).await
     }
 
+    /// Tool messages of the operation whose placeholders are open, some of them at a time; empty
+    /// when none is.
+    pub(super) async fn open_ones(&self, operation_id: &str) -> Result<Vec<String>, HostError> {
+        self.store.open_completions(operation_id).await
+    }
+
     /// The final result and the owner of its call; `None` while there is none.
     pub(super) async fn result(
         &self,

@@ -13,6 +13,7 @@
 //! run.call_agent / run.call_group     a tool that starts others; their ends fill its placeholder
 //! runtime.complete(…)                 a result from elsewhere: controls, claim, row, barrier
 //! runtime.claim_approval(…)           a human's decision, claimed once
+//! operation.cancel()                  what runs stops; what it waits for is taken back
 //! operation.end(run)                  onComplete, then onError
 //! ```
 //!
@@ -24,6 +25,7 @@ mod announce;
 mod approvals;
 mod barrier;
 mod bridges;
+mod cancel;
 mod compaction;
 mod completions;
 mod error;
@@ -57,6 +59,7 @@ pub use bridges::{
     AGENT_CALLBACK_PATH, AgentCallback, CallbackError, CallbackReceipt, GroupMode,
     MEMBER_CALLBACK_PATH, MemberCallback,
 };
+pub use cancel::CancelError;
 pub use compaction::{Compacted, Compaction};
 pub use completions::{Completed, Completions};
 pub use error::{CompleteError, RecoverError, ReviewError};

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::AgentRuntime;
+use super::cancel::CancelError;
 use super::error::RecoverError;
 use super::ports::PortError;
 use super::record::OperationRecord;
@@ -210,11 +211,6 @@ impl Operation {
         &self.runtime
     }
 
-    /// Stops what runs of it in this process: no late answer starts or publishes anything.
-    pub fn cancel(&self) {
-        self.cancel.cancel();
-    }
-
     /// Whether it was stopped in this process.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
@@ -227,7 +223,9 @@ impl Operation {
     /// Its end, or that it waits for a human: `onComplete`, and after a failure `onError` with the
     /// same content. What the run says about itself is filled in where it is missing.
     ///
-    /// A run that waits for results of tools has not ended: do not call this.
+    /// A run that waits for results of tools has not ended: do not call this. One that was
+    /// stopped takes no result any more, as after [`Operation::cancel`]; one that ended otherwise
+    /// still takes those that come late, by the hooks in its record.
     ///
     /// # Errors
     /// A critical webhook could not be handed over, or the record could not be let go. Nothing is
@@ -250,7 +248,8 @@ impl Operation {
                 .map(|answer| answer.text)
                 .filter(|text| !text.is_empty());
         }
-        if !is_parked {
+        if reason == RunReason::Interrupted {
+            self.take_back().await.map_err(CancelError::from)?;
             let retired = parts.operations.retire(self.id()).await;
             retired.map_err(EndError::Retire)?;
         }
@@ -279,6 +278,9 @@ pub enum EndError {
     /// What its agent said last cannot be read: nothing was told.
     #[error("the last answer cannot be read")]
     Answer(#[source] PortError),
+    /// What it waits for could not be taken back: nothing was told.
+    #[error(transparent)]
+    TakeBack(#[from] CancelError),
     /// Its record could not be let go: nothing was told.
     #[error("the record cannot be let go")]
     Retire(#[source] PortError),

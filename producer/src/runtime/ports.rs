@@ -94,7 +94,8 @@ pub trait OperationStore: Send + Sync + 'static {
 /// Shortens what is too large for a row.
 pub trait Archive: Send + Sync + 'static {
     /// Keeps the whole result of `call` elsewhere and returns what its row should show. A failure
-    /// is logged, and the row shows the whole result.
+    /// is logged, and the row shows the whole result. The future is dropped when the run is
+    /// cancelled.
     fn archive<'a>(
         &'a self,
         call: &'a ToolCall,

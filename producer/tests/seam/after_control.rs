@@ -120,7 +120,7 @@ async fn vector_148_while_a_decision_is_pending_nothing_is_anywhere() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(world.notes.all(), ["run c1", "http /hang c1"]);
         assert!(world.rows.all().is_empty());
-        operation.cancel();
+        operation.cancel().await.unwrap();
     };
     let (outcome, ()) = futures::future::join(run(&operation, "c1", &tool), look).await;
     assert_eq!(outcome.end, CallEnd::Interrupted);
@@ -341,7 +341,7 @@ async fn vector_157_a_run_that_is_cancelled_while_its_result_is_reviewed_publish
     let tool = world.saying(SECRET);
     let stop = async {
         world.receiver.wait_for(1, SOON).await;
-        operation.cancel();
+        operation.cancel().await.unwrap();
     };
     let (outcome, ()) = futures::future::join(run(&operation, "c1", &tool), stop).await;
     assert_eq!((outcome.end, outcome.result), (CallEnd::Interrupted, None));

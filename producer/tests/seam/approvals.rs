@@ -369,7 +369,7 @@ async fn completes_after(world: &World, change: impl FnOnce()) -> ToolRow {
     });
     let row = run(&operation, "c1", &tool).await.tool_message_id;
     operation
-        .end(RunReason::Interrupted, RunEnd::default())
+        .end(RunReason::Error, RunEnd::default())
         .await
         .unwrap();
     change();
@@ -419,7 +419,7 @@ async fn an_answer_is_held_privately_while_its_hook_runs() {
     let look = async {
         world.receiver.wait_for(1, SOON).await;
         world.assert_nowhere(SECRET);
-        operation.cancel();
+        operation.cancel().await.unwrap();
     };
     let (ended, ()) = futures::future::join(operation.continue_after(&claim), look).await;
     assert!(matches!(ended, Err(ApprovalError::Cancelled)));

@@ -349,7 +349,7 @@ async fn a_call_that_is_cancelled_before_its_verdict_starts_nothing() {
     let tool = world.saying("written");
     let stop = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        operation.cancel();
+        operation.cancel().await.unwrap();
     };
     let (outcome, ()) = futures::future::join(run(&operation, "c1", &tool), stop).await;
     assert_eq!((outcome.end, outcome.attempts), (CallEnd::Interrupted, 0));

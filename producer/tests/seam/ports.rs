@@ -2,6 +2,7 @@
 //! be told to fail.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
@@ -235,6 +236,8 @@ impl Runs for Others {
 pub(crate) struct Attic {
     pub(crate) notes: Notes,
     pub(crate) kept: Mutex<Vec<ToolRunResult>>,
+    /// Whether it never ends.
+    pub(crate) hangs: AtomicBool,
 }
 
 impl Archive for Attic {
@@ -245,6 +248,9 @@ impl Archive for Attic {
     ) -> PortResult<'a, ToolRunResult> {
         Box::pin(async move {
             self.notes.add(format!("archive {}", call.tool_call_id));
+            if self.hangs.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
             self.kept.lock().unwrap().push(result.clone());
             let mut shown = result.clone();
             if shown.content.starts_with("long ") {

@@ -177,6 +177,15 @@ impl World {
         self.inside().runtime_with(Mode::Local, records)
     }
 
+    /// Another process that completes results and has no rows, as the HTTP API.
+    pub(crate) fn elsewhere(&self) -> Completions {
+        Completions::new(
+            self.runtime.hooks().clone(),
+            self.store.clone(),
+            Arc::clone(&self.records) as _,
+        )
+    }
+
     fn inside(&self) -> Inside {
         Inside {
             rows: Arc::clone(&self.rows),

@@ -177,3 +177,52 @@ async fn a_tool_in_a_sandbox_takes_the_path() {
 async fn a_tool_behind_mcp_takes_the_path() {
     assert_usual(Arc::new(Mcp(mcp_server().await))).await;
 }
+
+/// Ends when the other has run.
+struct Waits {
+    other: Arc<tokio::sync::Notify>,
+    is_other: bool,
+}
+
+impl Tool for Waits {
+    fn run<'a>(&'a self, _: ToolRun<'a>) -> PortResult<'a, ToolRunResult> {
+        Box::pin(async move {
+            if self.is_other {
+                self.other.notify_one();
+            } else {
+                self.other.notified().await;
+            }
+            Ok(result("x"))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_takes_long_holds_up_no_other_of_many() {
+    const LANES: usize = 100;
+    let world = World::new(Mode::Local);
+    let operation = world.start(vec![]).await;
+    let other = Arc::new(tokio::sync::Notify::new());
+    let lane = |number: usize| {
+        let tool: Arc<dyn Tool> = Arc::new(Waits {
+            other: Arc::clone(&other),
+            is_other: number > 0,
+        });
+        vec![request(&number.to_string(), &tool)]
+    };
+    let any = |number| {
+        if number == 0 || number == LANES - 1 {
+            lane(number)
+        } else {
+            vec![request(&number.to_string(), &world.saying("x"))]
+        }
+    };
+    let running = operation.run_tools((0..LANES).map(any).collect());
+    let ended = tokio::time::timeout(SOON, running).await;
+    let outcome = ended.expect("the last lane is begun").unwrap();
+    let order = outcome.calls.into_iter().map(|call| call.call.tool_call_id);
+    assert!(
+        order.eq((0..LANES).map(|number| number.to_string())),
+        "as they were given"
+    );
+}

@@ -29,6 +29,11 @@ fn escape(id: &str) -> String {
     id.replace('%', "%25").replace(':', "%3A")
 }
 
+/// The id in an escaped one.
+fn unescape(escaped: &str) -> String {
+    escaped.replace("%3A", ":").replace("%25", "%")
+}
+
 /// A placeholder as it is at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placeholder {
@@ -71,6 +76,21 @@ impl Store {
         self.run_script(key.shard, &scripts::OPEN_COMPLETION, args)
             .await
             .map(drop)
+    }
+
+    /// Tool messages of `operation` whose placeholders are open: the first of them, longest open
+    /// first, and empty when none is. Whoever withdraws or completes these gets the next.
+    pub async fn open_completions(&self, operation: &str) -> Result<Vec<String>, HostError> {
+        const LAST: &[u8] = b"63";
+        let shard = shard_of_operation(operation, self.shards);
+        let key = self.keys.open_completions(shard, &escape(operation));
+        let reply = self.run_one(command([b"ZRANGE", &key, b"0", LAST])).await?;
+        let mut reader = Reader::new(reply, "open placeholders")?;
+        let mut messages = Vec::new();
+        while reader.len() > 0 {
+            messages.push(unescape(&reader.text()?));
+        }
+        Ok(messages)
     }
 
     /// The placeholder; `None` when none is open or its retention is over.

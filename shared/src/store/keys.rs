@@ -20,6 +20,7 @@
 //! | `hs:{i}:hb` | zset | heartbeats: `<slots> <worker>` by ms |
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
 //! | `hs:{i}:c:<operation>:<tool message>` `…:final` | string | open placeholder of a deferred completion, with its context; its result |
+//! | `hs:{i}:cw:<operation>` | zset | tool message -> ms when its placeholder was opened; those without a result only |
 //! | `hs:{i}:o:<operation>` | hash | `record`: what another process needs to go on with an operation, its hooks among it; expires 30 days after its end |
 //! | `hs:{i}:ug` | hash | URL group -> its endpoints and default headers, as JSON |
 //! | `hs:{i}:sc` | zset | schedule -> due ms; not while it is paused |
@@ -78,6 +79,11 @@ impl Keys {
     /// The result of a deferred completion.
     pub fn completion_result(&self, shard: Shard, name: &str) -> Bytes {
         format!("{}:{{{}}}:c:{name}:final", self.prefix, shard.index()).into()
+    }
+
+    /// The placeholders of an operation that have no result. `operation` is escaped as in a name.
+    pub fn open_completions(&self, shard: Shard, operation: &str) -> Bytes {
+        format!("{}:{{{}}}:cw:{operation}", self.prefix, shard.index()).into()
     }
 
     /// The record of an operation.

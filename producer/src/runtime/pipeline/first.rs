@@ -13,10 +13,11 @@ use hookstash_shared::store::Withdrawn;
 
 use super::way::{Made, Way};
 use super::{CallOutcome, PipelineError};
+use crate::runtime::cancel::abort;
 use crate::runtime::error::CompleteError;
 use crate::runtime::ports::Write;
 use crate::runtime::publication::Publication;
-use crate::runtime::row::{InterventionStatus, NewToolRow, ToolRow};
+use crate::runtime::row::{NewToolRow, ToolRow};
 
 /// What became of writing a result.
 pub(super) enum Written {
@@ -63,34 +64,20 @@ impl Way<'_> {
         Ok(CallOutcome::interrupted(self.call, self.row.as_ref()))
     }
 
-    /// Cancelled before anything was launched.
+    /// Cancelled before anything was launched, or while its placeholder waits.
     pub(super) async fn abort(self) -> Result<CallOutcome, PipelineError> {
         let messages = &self.operation.runtime.parts().messages;
-        let aborted = |row: &mut ToolRow| {
-            row.intervention.get_or_insert_default().status = InterventionStatus::Aborted;
-        };
         let Some(row) = &self.row else {
             let mut row = NewToolRow {
                 call: self.call.clone(),
                 ..NewToolRow::default()
             };
-            aborted(&mut row);
+            abort(&mut row);
             let row = messages.insert(row).await.map_err(PipelineError::Rows)?;
             return Ok(CallOutcome::interrupted(self.call, Some(&row)));
         };
         if self.close(row).await?.is_none() {
-            let ids = [row.id.clone()];
-            let change = messages.change(
-                &ids,
-                Box::new(|rows| match rows {
-                    [Some(row)] if !row.is_final => {
-                        aborted(row);
-                        Write::Commit
-                    }
-                    _ => Write::Abandon,
-                }),
-            );
-            change.await.map_err(PipelineError::Rows)?;
+            self.operation.abort_row(&row.id).await?;
         }
         Ok(CallOutcome::interrupted(self.call, Some(row)))
     }

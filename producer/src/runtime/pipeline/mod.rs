@@ -91,11 +91,24 @@ impl Operation {
     /// The first failure, after all lanes have come to their end. Make the same calls again: those
     /// that had ended are not repeated.
     pub async fn run_tools(&self, lanes: Vec<Lane>) -> Result<ToolsOutcome, PipelineError> {
-        let running = stream::iter(lanes.into_iter().map(|lane| self.run_lane(lane)));
-        let ended: Vec<_> = running.buffered(LANES_AT_ONCE).collect().await;
-        let lanes = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let numbered = lanes.into_iter().enumerate();
+        let running = numbered.map(|(number, lane)| async move {
+            let ended = self.run_lane(lane).await;
+            (number, ended)
+        });
+        // A lane that takes long keeps one place, and not those of lanes that have ended after it.
+        let running = stream::iter(running).buffer_unordered(LANES_AT_ONCE);
+        let mut ended: Vec<_> = running.collect().await;
+        ended.sort_unstable_by_key(|(number, _)| *number);
+        let ended = ended.into_iter().map(|(_, ended)| ended);
+        let lanes = ended.collect::<Result<Vec<_>, _>>()?;
         let outcome = ToolsOutcome::of(lanes.into_iter().flatten().collect(), self.is_cancelled());
         self.remember_waiting(&outcome).await?;
+        // After the record is written, so that whoever cancels meanwhile is not overlooked.
+        if self.is_cancelled() {
+            self.take_back().await?;
+            return Ok(outcome.interrupted());
+        }
         self.announce_pending(&outcome);
         Ok(outcome)
     }

@@ -96,6 +96,17 @@ pub struct ToolsOutcome {
 }
 
 impl ToolsOutcome {
+    /// The run was cancelled: nothing is waited for.
+    pub(super) fn interrupted(mut self) -> Self {
+        self.state = RunState::Interrupted;
+        for call in &mut self.calls {
+            if call.end == CallEnd::Deferred {
+                call.end = CallEnd::Interrupted;
+            }
+        }
+        self
+    }
+
     pub(super) fn of(calls: Vec<CallOutcome>, is_cancelled: bool) -> Self {
         let any = |end: CallEnd| calls.iter().any(|call| call.end == end);
         let stops = |call: &CallOutcome| {

@@ -5,7 +5,9 @@ use serde_json::{Map, json};
 use super::attempts::{self, Ran, is_deferred};
 use super::first::Written;
 use super::{ATTEMPTS_MAX, CallEnd, CallOutcome, Deferral, PipelineError, ToolRequest};
-use crate::hooks::{AfterToolCall, OnToolCallError, ToolCall, ToolRunResult, Verdict};
+use crate::hooks::{
+    AfterToolCall, EnvironmentError, OnToolCallError, ToolCall, ToolRunResult, Verdict,
+};
 use crate::runtime::error::ReviewError;
 use crate::runtime::operation::Operation;
 use crate::runtime::publication::{Kept, Publication, StateChange, blocked_by_tool};
@@ -96,15 +98,16 @@ impl Way<'_> {
             let made = Made::nothing(CallEnd::Published);
             return Ok(self.operation.replay(self.call, &row, made).await);
         }
-        let hooks = self.operation.runtime.hooks();
-        let observed = hooks.observe_before_tool_call(self.call.clone(), self.operation.hooks());
-        let mocked = match observed {
-            Ok(()) => hooks.dispatch_before_tool_call(self.call.clone()).await,
-            Err(error) => Err(error),
+        let mocked = tokio::select! {
+            biased;
+            () = self.operation.cancel.cancelled() => None,
+            mocked = self.mock() => Some(mocked),
         };
         let mocked = match mocked {
-            Ok(mocked) => mocked,
-            Err(error) => return self.fail(&error.to_string(), 0, 0.0).await,
+            Some(Ok(mocked)) if !self.operation.is_cancelled() => mocked,
+            Some(Err(error)) => return self.fail(&error.to_string(), 0, 0.0).await,
+            // A handler that hangs holds up no cancellation.
+            _ => return self.abort().await,
         };
         let is_mocked = mocked.is_some();
         let (ran, attempts) = match mocked {
@@ -122,6 +125,8 @@ impl Way<'_> {
             self.row = Some(asked.clone());
         }
         match ran {
+            // Whoever was to complete its placeholder finds that nobody waits.
+            Ran::Cancelled if deferral.asked().is_some() => return self.abort().await,
             Ran::Cancelled => return self.interrupt().await,
             Ran::Result(result) if is_deferred(&result) => {
                 return self.defer(request, deferral, made).await;
@@ -139,6 +144,13 @@ impl Way<'_> {
             Ran::Failed(error) => self.fail(&error.to_string(), attempts, made.cost).await,
             Ran::Cancelled => self.interrupt().await,
         }
+    }
+
+    /// Tells observers of the call, detached, and asks handlers for a result in place of it.
+    async fn mock(&self) -> Result<Option<ToolRunResult>, EnvironmentError> {
+        let hooks = self.operation.runtime.hooks();
+        hooks.observe_before_tool_call(self.call.clone(), self.operation.hooks())?;
+        hooks.dispatch_before_tool_call(self.call.clone()).await
     }
 
     async fn review(&self, subject: Subject<'_>) -> Result<Verdict, ReviewError> {
@@ -165,7 +177,11 @@ impl Way<'_> {
                 if let Some(outcome) = Box::pin(self.overtaken(made)).await? {
                     return Ok(outcome);
                 }
-                let result = self.archive(result).await;
+                let result = tokio::select! {
+                    biased;
+                    () = self.operation.cancel.cancelled() => return self.interrupt().await,
+                    shown = self.archive(result) => shown,
+                };
                 let publication = Publication::allowed(result, StateChange::Replace);
                 // A tool that blocked itself did nothing, and costs nothing.
                 if blocked_by_tool(&publication.result).is_some() {
@@ -208,7 +224,9 @@ impl Way<'_> {
         }
     }
 
-    /// Tells hooks what the call brought.
+    /// Tells hooks what the call brought: after every verdict and the archive, and before its row is
+    /// written, which is the order of the specification (section 11.3). Of two processes that make
+    /// one call and have both passed their reviews at that moment, one row stays, and both tell.
     fn tell(&self, result: &ToolRunResult, made: Made) {
         let call = self.call.clone();
         let (runtime, hooks) = (&self.operation.runtime, self.operation.hooks());
@@ -269,7 +287,7 @@ impl Way<'_> {
         let tool_message_id = row.id.clone();
         self.row = Some(row);
         if self.operation.is_cancelled() {
-            return self.interrupt().await;
+            return self.abort().await;
         }
         Ok(CallOutcome {
             tool_message_id,

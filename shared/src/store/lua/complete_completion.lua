@@ -11,5 +11,7 @@ if call('EXISTS', placeholder) == 0 then return { 'unknown' } end
 if not call('SET', final, ARGV[2], 'NX', 'PXAT', text(now + retention + SLACK_MS)) then
   return { 'lost', call('GET', final) }
 end
+local operation, message = ARGV[1]:match('^([^:]*):(.*)$')
+call('ZREM', P .. 'cw:' .. operation, message)
 call('PEXPIREAT', placeholder, text(now + retention))
 return { 'won', ARGV[2] }

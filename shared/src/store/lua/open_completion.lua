@@ -1,7 +1,10 @@
 -- Opens the empty placeholder of a deferred completion. ARGV: 1 name, 2 context: what whoever
 --   completes it needs to know. Returns: 'opened' | 'open', which keeps its first context.
 local placeholder = P .. 'c:' .. ARGV[1]
+local operation, message = ARGV[1]:match('^([^:]*):(.*)$')
 -- A result outlives its placeholder. One that was opened beside it could never be filled, nor end.
 if call('EXISTS', placeholder .. ':final') == 1 then return 'open' end
 local opened = call('SET', placeholder, ARGV[2], 'NX')
+-- Whoever cancels the operation finds it here until it has its result or is withdrawn.
+call('ZADD', P .. 'cw:' .. operation, 'NX', NOW, message)
 return opened and 'opened' or 'open'
