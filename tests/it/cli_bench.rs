@@ -53,6 +53,7 @@ fn a_run_reports_figures_of_every_part_as_json_and_leaves_no_key() {
         "/publish/batched_ratio",
         "/publish/single_ratio",
         "/memory/bytes_per_queued_message_beyond_envelope",
+        "/latency/raw/p99_ms",
         "/latency/received/p50_ms",
         "/latency/received/p99_ms",
         "/latency/accepted/p50_ms",

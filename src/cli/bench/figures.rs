@@ -75,6 +75,8 @@ pub(super) struct Latency {
     pub(super) rate: u32,
     pub(super) lost: usize,
     pub(super) duplicates: usize,
+    /// From a raw call to the receiver: what any work at this rate takes here.
+    pub(super) raw: Percentiles,
     /// From the call of publish to the first byte at the receiver.
     pub(super) received: Percentiles,
     /// From the call of publish to its answer.
@@ -223,6 +225,7 @@ impl Figures {
         if let Some(latency) = &self.latency {
             let value = json!({
                 "per_s": latency.rate,
+                "raw": latency.raw.json(),
                 "received": latency.received.json(),
                 "accepted": latency.accepted.json(),
                 "lost": latency.lost,

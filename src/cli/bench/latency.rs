@@ -1,90 +1,112 @@
-//! Latency: from the call of publish to the first byte at the receiver, at a steady rate.
+//! Latency: from a call to the first byte at the receiver, at a steady rate: of a publish, and of a
+//! raw call beside it, which says what this machine makes of any work at that rate.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use hookstash_producer::publish::{PublishError, Published};
-use tokio::task::{JoinError, JoinSet};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::MissedTickBehavior;
 
 use super::figures::{Latency, Percentiles};
+use super::raw;
+use super::receiver::Arrivals;
 use super::stage::Stage;
 use crate::cli::failure::Failure;
 
-/// Time in which a fresh worker opens its connections, at the same rate, before anything counts.
+/// Time in which connections are opened, at the same rate, before anything counts.
 const WARM: Duration = Duration::from_secs(2);
 /// So long after the last arrival the others are missing, and as long the worker may take to end.
 const LAST_MAX: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Publishes `rate` messages a second for `time`, one by one, to a running worker.
+/// Publishes `rate` messages a second for `time`, one by one, to a running worker; before that,
+/// posts as many without a queue.
 pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<Latency, Failure> {
     let messages = |time: Duration| usize::try_from(time.as_secs() * u64::from(rate));
     let warm = messages(WARM).unwrap_or(0);
     let count = messages(time).unwrap_or(0) + warm;
+
+    let arrivals = stage.receiver.expect(count, count);
+    let posting = raw::Calls::new(stage)?;
+    let posts = steadily(stage, rate, count, |number| Ok(posting.post(number))).await?;
+    arrivals.complete(LAST_MAX).await;
+    let raw = posts.until(&arrivals, warm);
+
     let arrivals = stage.receiver.expect(count, count);
     let worker = stage.start_worker()?;
-    let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut calls = JoinSet::new();
-    let mut publishes = Publishes::new(count);
-    for number in 0..count {
+    let publishes = steadily(stage, rate, count, |number| {
         let message = stage.message(number)?;
-        ticks.tick().await;
-        let (publisher, clock) = (stage.publisher.clone(), Arc::clone(stage.clock()));
-        calls.spawn(async move {
-            let called = clock.monotonic();
-            let published = publisher.publish(message, PATIENCE).await;
-            (number, called, clock.monotonic(), published)
-        });
-        // Not all at the end: what is kept until then grows, and growing takes time.
-        while let Some(ended) = calls.try_join_next() {
-            publishes.note(ended)?;
-        }
-    }
-    while let Some(ended) = calls.join_next().await {
-        publishes.note(ended)?;
-    }
+        Ok(async {
+            let published = stage.publisher.publish(message, PATIENCE).await;
+            published
+                .map(drop)
+                .map_err(|error| Failure::failed("publish").because(&error))
+        })
+    })
+    .await?;
     arrivals.complete(LAST_MAX).await;
     worker.drain(LAST_MAX).await;
-    let mut whole = Vec::with_capacity(count);
-    for (number, called) in publishes.called.iter().enumerate().skip(warm) {
-        let came = arrivals.time(number);
-        whole.extend(came.map(|came| came.saturating_sub(*called)));
-    }
     Ok(Latency {
         rate,
         lost: count - arrivals.arrived(),
         duplicates: arrivals.duplicates(),
-        received: Percentiles::of(whole),
-        accepted: Percentiles::of(publishes.took.split_off(warm)),
+        raw,
+        received: publishes.until(&arrivals, warm),
+        accepted: Percentiles::of(publishes.took.into_iter().skip(warm).collect()),
     })
 }
 
-/// One publish: its number, when it was called and answered, and the answer.
-type Ended = (usize, Duration, Duration, Result<Published, PublishError>);
+/// Starts `count` calls, `rate` of them a second, and waits until all have ended.
+async fn steadily<Call>(
+    stage: &Stage,
+    rate: u32,
+    count: usize,
+    start: impl Fn(usize) -> Result<Call, Failure>,
+) -> Result<Calls, Failure>
+where
+    Call: Future<Output = Result<(), Failure>>,
+{
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut calls = Calls {
+        called: Vec::with_capacity(count),
+        took: vec![Duration::ZERO; count],
+    };
+    let mut running = FuturesUnordered::new();
+    while calls.called.len() < count || !running.is_empty() {
+        tokio::select! {
+            biased;
+            Some((number, called, ended)) = running.next() => {
+                let _: () = ended?;
+                if let Some(took) = calls.took.get_mut(number) {
+                    *took = stage.now().saturating_sub(called);
+                }
+            }
+            _ = ticks.tick(), if calls.called.len() < count => {
+                let number = calls.called.len();
+                let call = start(number)?;
+                let called = stage.now();
+                calls.called.push(called);
+                running.push(async move { (number, called, call.await) });
+            }
+        }
+    }
+    Ok(calls)
+}
 
-/// When each message was published, and how long that took.
-struct Publishes {
+/// When each call began, and how long it took.
+struct Calls {
     called: Vec<Duration>,
     took: Vec<Duration>,
 }
 
-impl Publishes {
-    fn new(count: usize) -> Self {
-        Self {
-            called: vec![Duration::ZERO; count],
-            took: vec![Duration::ZERO; count],
-        }
-    }
-
-    fn note(&mut self, ended: Result<Ended, JoinError>) -> Result<(), Failure> {
-        let failed = |error: &dyn std::error::Error| Failure::failed("publish").because(error);
-        let (number, called, answered, published) = ended.map_err(|error| failed(&error))?;
-        published.map_err(|error| failed(&error))?;
-        if let (Some(at), Some(took)) = (self.called.get_mut(number), self.took.get_mut(number)) {
-            (*at, *took) = (called, answered.saturating_sub(called));
-        }
-        Ok(())
+impl Calls {
+    /// From each call to the arrival of its message, without the first `warm`.
+    fn until(&self, arrivals: &Arrivals, warm: usize) -> Percentiles {
+        let calls = self.called.iter().enumerate().skip(warm);
+        let times = calls.filter_map(|(number, called)| {
+            let came = arrivals.time(number);
+            came.map(|came| came.saturating_sub(*called))
+        });
+        Percentiles::of(times.collect())
     }
 }

@@ -42,7 +42,7 @@ const LATENCY_RATE: u32 = 1_000;
 ///   raw       sign and POST to a built-in receiver, without any queue
 ///   durable   the same messages published, leased, signed, POSTed and settled; ratio = durable / raw
 ///   publish   in batches and one by one, beside a bare loop over the same script
-///   latency   from the call of publish to the receiver, at 1,000 messages a second
+///   latency   from the call of publish to the receiver, at 1,000 messages a second, beside raw calls
 ///   idle      what a worker without work costs
 ///
 /// Keys are made under a prefix of their own and removed at the end, also after Ctrl-C or SIGTERM. Other load

@@ -12,7 +12,7 @@ use hookstash_shared::http::{Request, Trust};
 use hookstash_shared::message::{MessageId, Shard};
 use hookstash_shared::random::SystemRandom;
 use hookstash_shared::signing::Signer;
-use hookstash_worker::{BuildHttpClient, Call};
+use hookstash_worker::{BuildHttpClient, Call, WorkerParts};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::cpu::{Cpu, RAW};
@@ -27,8 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Posts `count` messages and says how fast.
 pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure> {
     let parts = stage.app.worker_parts(stage.stores.worker.clone(), None);
-    let signer = parts.signer.borrow().clone();
-    let signer = signer.ok_or_else(|| Failure::failed("sign: there are no keys"))?;
+    let poster = Poster::new(stage, &parts)?;
     let threads = parts.settings.threads.max(1);
     let arrivals = stage.receiver.expect(count, count);
     let next = Arc::new(AtomicUsize::new(0));
@@ -36,12 +35,9 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
     let mut running = Vec::new();
     for _ in 0..threads {
         let poster = Poster {
-            stage_url: stage.receiver.url().to_owned(),
-            body_bytes: stage.body_bytes,
-            signer: signer.clone(),
-            clock: Arc::clone(stage.clock()),
-            next: Arc::clone(&next),
             count,
+            next: Arc::clone(&next),
+            ..poster.clone()
         };
         let build_http = Arc::clone(&parts.build_http);
         let calls = parts.settings.slots.div_ceil(threads);
@@ -75,7 +71,31 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
     })
 }
 
+/// Posts when it is told to, to measure how long that takes.
+pub(super) struct Calls {
+    poster: Poster,
+    http: Box<dyn Call>,
+}
+
+impl Calls {
+    pub(super) fn new(stage: &Stage) -> Result<Self, Failure> {
+        let parts = stage.app.worker_parts(stage.stores.worker.clone(), None);
+        let http = (parts.build_http)();
+        Ok(Self {
+            poster: Poster::new(stage, &parts)?,
+            http: http.map_err(|error| Failure::failed("post").because(&error))?,
+        })
+    }
+
+    /// Posts message `number`.
+    pub(super) async fn post(&self, number: usize) -> Result<(), Failure> {
+        let posted = self.poster.post(&*self.http, number).await;
+        posted.map_err(|error| Failure::failed(format!("post to the receiver: {error}")))
+    }
+}
+
 /// One thread of the loop.
+#[derive(Clone)]
 struct Poster {
     stage_url: String,
     body_bytes: usize,
@@ -86,6 +106,19 @@ struct Poster {
 }
 
 impl Poster {
+    /// One that has no numbers to take.
+    fn new(stage: &Stage, parts: &WorkerParts) -> Result<Self, Failure> {
+        let signer = parts.signer.borrow().clone();
+        Ok(Self {
+            stage_url: stage.receiver.url().to_owned(),
+            body_bytes: stage.body_bytes,
+            signer: signer.ok_or_else(|| Failure::failed("sign: there are no keys"))?,
+            clock: Arc::clone(stage.clock()),
+            next: Arc::default(),
+            count: 0,
+        })
+    }
+
     /// Posts until all numbers are taken; returns the CPU time of this thread.
     fn run(&self, build_http: &BuildHttpClient, calls: usize) -> Result<Duration, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -113,6 +146,10 @@ impl Poster {
         if number >= self.count {
             return Ok(false);
         }
+        self.post(http, number).await.map(|()| true)
+    }
+
+    async fn post(&self, http: &dyn Call, number: usize) -> Result<(), String> {
         let body = body(number, self.body_bytes);
         let id = MessageId::new(Shard::default(), self.clock.now_ms(), &SystemRandom);
         let signed = self.signer.sign(
@@ -150,7 +187,7 @@ impl Poster {
         };
         let response = http.call(request).await.map_err(|error| error.message)?;
         if response.status.is_success() {
-            Ok(true)
+            Ok(())
         } else {
             Err(format!("it answered {}", response.status))
         }

@@ -30,9 +30,7 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_secs(30);
 pub(super) fn body(number: usize, bytes: usize) -> Bytes {
     let mut text = format!("{{\"n\":\"{number:010}\",\"pad\":\"");
     let end = "\"}";
-    while text.len() + end.len() < bytes {
-        text.push('x');
-    }
+    text.push_str(&"x".repeat(bytes.saturating_sub(text.len() + end.len())));
     text.push_str(end);
     text.into()
 }

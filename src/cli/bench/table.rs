@@ -112,6 +112,7 @@ fn rest(figures: &Figures) -> Vec<(&'static str, String)> {
     )];
     if let Some(latency) = &figures.latency {
         for (name, times) in [
+            ("raw call to receiver", &latency.raw),
             ("publish to receiver", &latency.received),
             ("publish to its answer", &latency.accepted),
         ] {
