@@ -1,5 +1,6 @@
 //! Randomness as an argument: ids and nonces come from a [`Random`].
 
+use std::cell::RefCell;
 use std::sync::Mutex;
 
 /// Source of random numbers. Safe to share between threads.
@@ -17,24 +18,44 @@ pub trait Random: Send + Sync + 'static {
     }
 }
 
-/// The operating system's randomness.
+/// The operating system's randomness. Each thread asks for [`DRAWN`] numbers at a time: a message
+/// needs about ten, and a call of the system for each would be a tenth of its delivery.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRandom;
 
+/// Numbers that a thread draws at a time.
+const DRAWN: usize = 32;
+
+thread_local! {
+    /// Drawn and not given yet.
+    static NUMBERS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Random for SystemRandom {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that asks the system"
-    )]
     #[expect(
         clippy::expect_used,
         reason = "without randomness no id is unique: stopping is right"
     )]
     fn next_u64(&self) -> u64 {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-        u64::from_le_bytes(bytes)
+        NUMBERS.with_borrow_mut(|numbers| {
+            if numbers.is_empty() {
+                draw(numbers).expect("the operating system gives random bytes");
+            }
+            numbers.pop().expect("some were just drawn")
+        })
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that asks the system"
+)]
+fn draw(numbers: &mut Vec<u64>) -> Result<(), getrandom::Error> {
+    let mut bytes = [0; 8 * DRAWN];
+    getrandom::fill(&mut bytes)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    numbers.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
+    Ok(())
 }
 
 /// A seeded sequence (SplitMix64): the same seed gives the same numbers. For simulation only.
@@ -59,5 +80,21 @@ impl Random for SeededRandom {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_number_is_given_twice_by_any_thread() {
+        let draw = || (0..3 * DRAWN).map(|_| SystemRandom.next_u64()).collect();
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(draw)).collect();
+        let numbers: Vec<Vec<u64>> = threads.into_iter().map(|one| one.join().unwrap()).collect();
+        let different: BTreeSet<&u64> = numbers.iter().flatten().collect();
+        assert_eq!(different.len(), 4 * 3 * DRAWN);
     }
 }
