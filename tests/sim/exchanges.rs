@@ -84,6 +84,10 @@ fn a_lane_parked_for_want_of_room_wakes_another_worker_even_if_the_parker_takes_
     for _ in 0..3 {
         bench.publish(host_lane(), When::Now);
     }
+    for worker in ["parker", "other"] {
+        let life = Duration::from_secs(15);
+        block_on(bench.store.heartbeat(Shard::default(), worker, 8, life)).expect("a heartbeat");
+    }
     bench.command(&["DEL", "hs:{0}:w"]);
     assert_eq!(exchange(&bench, &[], 1, 0).leases.len(), 1);
     assert_eq!(View::read(&bench.host, PREFIX).tokens, 2);
@@ -91,6 +95,16 @@ fn a_lane_parked_for_want_of_room_wakes_another_worker_even_if_the_parker_takes_
     assert!(exchange(&bench, &[], 1, 0).leases.is_empty());
     assert_eq!(View::read(&bench.host, PREFIX).tokens, 1);
     assert_eq!(exchange(&bench, &[], 2, 0).leases.len(), 1);
+}
+
+#[test]
+fn a_lane_parked_by_the_only_worker_wakes_nobody() {
+    let bench = Bench::new();
+    bench.publish(host_lane(), When::Now);
+    bench.publish(host_lane(), When::Now);
+    bench.command(&["DEL", "hs:{0}:w"]);
+    assert_eq!(exchange(&bench, &[], 1, 0).leases.len(), 1);
+    assert_eq!(View::read(&bench.host, PREFIX).tokens, 0);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hookstash_shared::store::Exchanged;
+
 use super::view::View;
 
 /// What a shard breaks; empty when all laws hold.
@@ -227,4 +229,21 @@ fn wake_up_at_most_two(view: &View, broken: &mut Vec<String>) {
     if view.tokens > 2 {
         broken.push(format!("wake-up: {} tokens", view.tokens));
     }
+}
+
+/// What holds right after an exchange: others are woken for what it left, and its caller knows when
+/// the next thing is due.
+pub fn broken_after(exchanged: &Exchanged, view: &View) -> Vec<String> {
+    let mut broken = Vec::new();
+    if !view.list("run").is_empty() && view.tokens == 0 {
+        broken.push("wake-up: lanes are left in the ring and nobody is woken".to_owned());
+    }
+    let dues = ["d", "tm", "l"].into_iter().flat_map(|set| view.zset(set));
+    let due = dues.map(|(_, due)| due).min();
+    let due = due.and_then(|due| u64::try_from(due).ok());
+    if due != exchanged.next_due_ms {
+        let told = exchanged.next_due_ms;
+        broken.push(format!("next due: {due:?}, told {told:?}"));
+    }
+    broken
 }

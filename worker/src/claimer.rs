@@ -27,8 +27,6 @@ use crate::worker::{Desk, Worker};
 /// So long a settlement that nothing waits for may wait for company: an exchange for each of them
 /// alone would cost the store more than everything else about a delivery.
 const COMPANY: Duration = Duration::from_millis(2);
-/// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
-const UNANSWERED_PER_SLOT: usize = 2;
 
 /// The exchange loop of one shard.
 pub(crate) struct Claimer {
@@ -50,6 +48,8 @@ pub(crate) struct Claimer {
     pub(crate) upkeep: Upkeep,
     /// When the settlements that wait for company have waited enough.
     settle_at: Option<Instant>,
+    /// What the worker did when this was last asked.
+    phase: Phase,
     /// Whether the store is known to have as many shards as this process thinks.
     pub(crate) is_agreed: bool,
 }
@@ -68,6 +68,7 @@ impl Claimer {
             look_at: Instant::now(),
             upkeep: Upkeep::new(),
             settle_at: None,
+            phase: Phase::Running,
             look_pause: gap_max(worker.store.lease()) * 4 / 5,
             is_agreed: false,
             worker,
@@ -103,6 +104,10 @@ impl Claimer {
             let is_running = phase == Phase::Running;
             if phase == Phase::Closed {
                 return false;
+            }
+            if std::mem::replace(&mut self.phase, phase) == Phase::Running && !is_running {
+                // Only this worker may know what is due next.
+                self.wake_another().await;
             }
             let is_free = worker.slots.free() > 0;
             let can_lease = is_free && self.want() > 0;
@@ -154,11 +159,7 @@ impl Claimer {
         let can_use = self.worker.slots.free() > 0 && self.want() > 0;
         match token {
             Ok(true) if can_use => self.is_due = true,
-            Ok(true) => {
-                if let Err(error) = self.worker.store.wake(self.shard).await {
-                    tracing::debug!(shard = %self.shard, %error, "a wake-up token was lost");
-                }
-            }
+            Ok(true) => self.wake_another().await,
             Ok(false) => {}
             // The waiter paces itself; whether the store serves is for an exchange to say. The
             // connection broke or led elsewhere: it may be another store that comes back.
@@ -170,13 +171,17 @@ impl Claimer {
         }
     }
 
+    async fn wake_another(&self) {
+        if let Err(error) = self.worker.store.wake(self.shard).await {
+            tracing::debug!(shard = %self.shard, %error, "a wake-up token was lost");
+        }
+    }
+
     /// How many messages to lease now.
     pub(crate) fn want(&self) -> usize {
-        let slots = self.worker.slots.total();
-        let unanswered_max = slots.saturating_mul(UNANSWERED_PER_SLOT);
         let is_leasing = self.is_agreed
             && self.worker.phase() == Phase::Running
-            && self.worker.unanswered() < unanswered_max;
+            && self.worker.unanswered() < self.worker.unanswered_max();
         if is_leasing {
             self.worker.settings.batch
         } else {
@@ -195,7 +200,7 @@ impl Claimer {
 
     pub(crate) fn settled(&self, count: usize) {
         if let Some(desk) = self.desk() {
-            desk.outbox.answered(count);
+            self.worker.answered(desk, count);
         }
     }
 

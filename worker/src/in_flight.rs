@@ -213,6 +213,7 @@ mod tests {
             lost: 0,
             body_key: None,
             lane,
+            holds_queue: false,
             envelope: None,
         }
     }

@@ -101,10 +101,11 @@ impl Worker {
         let is_ours = self.in_flight.finish(&id, token);
         // A success counts even when the lease is gone.
         if is_ours || outcome == store::Outcome::Delivered {
-            // A queue or a flow-control key may wait for it, a callback for its publisher.
+            // A queue or a flow-control key may wait for it, or a callback that it brings.
             let can_wait = outcome == store::Outcome::Delivered
                 && children.is_empty()
-                && job.lease.lane.starts_with("h:");
+                && job.lease.lane.starts_with("h:")
+                && !job.lease.holds_queue;
             let settlement = Settlement {
                 id,
                 token,

@@ -26,6 +26,8 @@ use crate::report::Observer;
 use crate::settings::WorkerSettings;
 use crate::slots::Slots;
 
+/// Settlements kept for a store that does not answer, for each slot; above that leasing stops.
+const UNANSWERED_PER_SLOT: usize = 2;
 /// Most leases of one renew or release.
 const HELD_BATCH: usize = 256;
 
@@ -75,7 +77,7 @@ impl Worker {
             name: format!("{:016x}", random.next_u64()),
             slots: Slots::new(settings.slots, settings.body_budget_bytes),
             in_flight: InFlight::new(Arc::clone(&clock), store.lease(), settings.renew),
-            dispatch: Dispatch::new(settings.threads),
+            dispatch: Dispatch::new(settings.threads, settings.share()),
             desks: store.shards().iter().map(|_| Desk::default()).collect(),
             store,
             clock,
@@ -108,6 +110,23 @@ impl Worker {
         if let Some(desk) = self.desk(settlement.id.shard()) {
             desk.outbox.push(settlement, can_wait);
         }
+    }
+
+    /// The store has answered `count` settlements of `desk`. Tells all claimers when that lets them
+    /// lease again.
+    pub(crate) fn answered(&self, desk: &Desk, count: usize) {
+        let could_lease = self.unanswered() < self.unanswered_max();
+        desk.outbox.answered(count);
+        if !could_lease && self.unanswered() < self.unanswered_max() {
+            self.desks
+                .iter()
+                .for_each(|desk| desk.outbox.bell.notify_one());
+        }
+    }
+
+    /// With so many settlements unanswered nothing more is leased.
+    pub(crate) fn unanswered_max(&self) -> usize {
+        self.slots.total().saturating_mul(UNANSWERED_PER_SLOT)
     }
 
     /// Settlements that the store has not answered.

@@ -162,6 +162,8 @@ pub struct Lease {
     pub body_key: Option<String>,
     /// Its lane.
     pub lane: String,
+    /// Whether a queue waits for its end: it is a callback of a message in that queue.
+    pub holds_queue: bool,
     /// Its envelope, if that is small and came along; else [`Store::envelopes`] asks for it.
     pub envelope: Option<Bytes>,
 }
@@ -415,6 +417,7 @@ fn read_leases(mut flat: Reader, nonce: u32) -> Result<Vec<Lease>, HostError> {
             lost: record.lost,
             body_key: record.body_key,
             lane: record.lane,
+            holds_queue: record.holds.is_some(),
             envelope,
         });
     }

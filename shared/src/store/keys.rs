@@ -28,7 +28,7 @@
 //! | `hs:{i}:sd` | hash | schedule -> definition (JSON), never changed but by a new one, whose message is under a body key of its own |
 //! | `hs:{i}:sf` | hash | schedule -> packed state: body key, paused, its last firing |
 //! | `hs:{i}:log` | stream | events, one packed entry an exchange; bounded |
-//! | `hs:{i}:w` | list | at most one wake-up token |
+//! | `hs:{i}:w` | list | wake-up tokens: one, or two for a lane parked for want of room |
 //! | `hs:{i}:ack` | string | written before replicas are waited for, so that there is a write to wait for |
 //! | `hs:{i}:nil` | – | never exists; declared by every script |
 //! | `hs:meta` | hash | number of shards, record version, time of birth, key ring |

@@ -74,7 +74,7 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
 /// Posts when it is told to, to measure how long that takes.
 pub(super) struct Calls {
     poster: Poster,
-    http: Box<dyn Call>,
+    http: Arc<dyn Call>,
 }
 
 impl Calls {

@@ -17,7 +17,7 @@ before(async () => {
 });
 
 after(async () => {
-  await server.end();
+  await server?.end();
   await destination.stop();
 });
 

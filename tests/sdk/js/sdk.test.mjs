@@ -35,7 +35,7 @@ before(async () => {
 });
 
 after(async () => {
-  await server.end();
+  await server?.end();
   await destination.stop();
 });
 

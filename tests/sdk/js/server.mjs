@@ -16,7 +16,11 @@ import { until } from "./destination.mjs";
 
 const { HOOKSTASH_TEST_BIN: program, HOOKSTASH_TEST_REDIS_URL: redisUrl } = process.env;
 
+// A server that is not ready by then never will be.
+const READY_MAX_MS = 60_000;
+
 const children = new Set();
+process.on("SIGTERM", () => process.exit(1));
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
 
 export class Server {
@@ -47,7 +51,8 @@ export class Server {
     });
     this.#child = child;
     children.add(child);
-    const lines = await readyLines(child.stdout);
+    const deadline = setTimeout(() => child.kill("SIGKILL"), READY_MAX_MS);
+    const lines = await readyLines(child.stdout).finally(() => clearTimeout(deadline));
     [this.baseUrl, this.token] = ["QSTASH_URL", "QSTASH_TOKEN"].map(
       (name) => lines.match(new RegExp(`^export ${name}="(.*)"$`, "m"))[1],
     );

@@ -4,11 +4,14 @@ HOOKSTASH_TEST_BIN is the program. Its store is in the Redis at HOOKSTASH_TEST_R
 prefix of its own, or without one in a directory.
 """
 
+import atexit
 import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import unittest
 import uuid
 
@@ -18,6 +21,12 @@ from qstash.errors import QStashError
 
 PROGRAM = os.environ.get("HOOKSTASH_TEST_BIN")
 REDIS_URL = os.environ.get("HOOKSTASH_TEST_REDIS_URL")
+
+# A server that is not ready by then never will be.
+READY_MAX_S = 60
+
+# Whoever ends the tests ends their servers.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 class Server:
@@ -40,21 +49,33 @@ class Server:
             stdout=subprocess.PIPE,
             text=True,
         )
-        lines = ""
-        while "Ctrl-C ends it." not in lines:
-            line = self.process.stdout.readline()
-            if not line:
-                raise RuntimeError(f"hookstash dev ended: {lines}")
-            lines += line
+        atexit.register(self.process.kill)
+        deadline = threading.Timer(READY_MAX_S, self.process.kill)
+        deadline.start()
+        try:
+            lines = self.ready_lines()
+        finally:
+            deadline.cancel()
         self.url, self.token = (
             re.search(f'^export {name}="(.*)"$', lines, re.MULTILINE).group(1)
             for name in ("QSTASH_URL", "QSTASH_TOKEN")
         )
         self.client = QStash(self.token, base_url=self.url)
 
+    def ready_lines(self):
+        """What it prints until it says that it is ready."""
+        lines = ""
+        while "Ctrl-C ends it." not in lines:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"hookstash dev ended: {lines}")
+            lines += line
+        return lines
+
     def stop(self, with_signal=signal.SIGKILL):
         self.process.send_signal(with_signal)
         self.process.wait()
+        atexit.unregister(self.process.kill)
         self.process.stdout.close()
 
     def restart(self):

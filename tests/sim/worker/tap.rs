@@ -145,6 +145,7 @@ fn leases(reply: &Reply, nonce: u32) -> Vec<Lease> {
                 lost: record.lost,
                 body_key: None,
                 lane: record.lane,
+                holds_queue: false,
                 envelope: None,
             }
         })

@@ -56,6 +56,10 @@ impl World {
             Ok(exchanged) => exchanged,
             Err(error) => return self.broken.push(format!("exchange: {error}")),
         };
+        self.broken.extend(laws::broken_after(
+            &exchanged,
+            &View::read(&self.embedded, PREFIX),
+        ));
         let counters = exchanged.counters;
         self.has_changed |= !exchanged.leases.is_empty()
             || !exchanged.settled.is_empty()

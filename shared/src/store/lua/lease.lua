@@ -25,14 +25,14 @@ local function wake_parked(limit, fair_flow, fair_host)
   end
 end
 
--- Of the messages with these ids, sizes and body keys: the envelope of each that is small and has a
--- body of its own; true for any other that has an envelope; false for one that has lost it. Almost
--- always all are of one kind, so one call is enough.
-local function find_envelopes(ids, sizes, refs)
+-- Of the messages with these ids, sizes and body keys: the envelope of each that may come along, is
+-- small and has a body of its own; true for any other that has an envelope; false for one that has
+-- lost it. Almost always all are of one kind, so one call is enough.
+local function find_envelopes(ids, sizes, refs, may_come)
   local found, small, others, at_small = {}, {}, {}, {}
   for i = 1, #ids do
     local key = P .. 'b:' .. ids[i]
-    if sizes[i] and sizes[i] <= INLINE_MAX and refs[i] == '' then
+    if may_come and sizes[i] and sizes[i] <= INLINE_MAX and refs[i] == '' then
       small[#small + 1], at_small[#small + 1] = key, i
     else
       others[#others + 1], found[i] = key, true
@@ -83,7 +83,8 @@ local function visit(lane, limit, out, nonce, ends, fair_host, bytes)
       nos[i], rests[i], size, refs[i], endings[i] = string.match(packed[i] or '', WAITING)
       sizes[i] = tonumber(size)
     end
-    local envelopes = find_envelopes(ids, sizes, refs)
+    -- Of a flow lane its rate or its hosts may let few of these go.
+    local envelopes = find_envelopes(ids, sizes, refs, not is_flow)
     local popped, leases, records, seen = 0, {}, {}, {}
     for i = 1, #ids do
       local id, size = ids[i], sizes[i]
@@ -149,7 +150,9 @@ local function park(lane, st)
     call('HSET', P .. 'st', lane, 'F')
     call('ZADD', P .. 'fp', text(in_flight(lane)), lane)
     -- For a worker with more room. One token may come to this one, which has none.
-    for _ = call('LLEN', P .. 'w') + 1, 2 do call('RPUSH', P .. 'w', '1') end
+    if call('ZCARD', P .. 'hb') > 1 then
+      for _ = call('LLEN', P .. 'w') + 1, 2 do call('RPUSH', P .. 'w', '1') end
+    end
   else
     call('HSET', P .. 'st', lane, st)
   end
