@@ -242,6 +242,10 @@ impl AgentRuntime {
             match self.fill(parent, message, result, Source::Run).await {
                 // Nobody wants it any more, however often it is sent.
                 Err(CompleteError::Unknown) if !self.is_wanted(parent, message, group).await? => {}
+                // Its row was removed, so that nothing is waited for there.
+                Err(CompleteError::NoRow(_)) if self.is_removed(message).await? => {
+                    resumed = self.check_barrier(parent).await?;
+                }
                 filled => {
                     filled?;
                     resumed = self.check_barrier(parent).await?;
@@ -258,6 +262,10 @@ impl AgentRuntime {
 }
 
 impl AgentRuntime {
+    async fn is_removed(&self, message: &String) -> Result<bool, CallbackError> {
+        Ok(self.rows(std::slice::from_ref(message)).await?.is_empty())
+    }
+
     /// Whether a result without a placeholder may find one later, because the call is made again:
     /// its row and that of its group are there and take one, and `parent` was not cancelled.
     async fn is_wanted(

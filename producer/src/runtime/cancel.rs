@@ -41,11 +41,13 @@ impl Operation {
     /// Withdraws the placeholders that have no result, and settles their rows.
     pub(super) async fn take_back(&self) -> Result<(), PipelineError> {
         let completions = &self.runtime.0.completions;
-        completions.stop(self.id()).await?;
+        // A store that is full refuses this, and can take back the more.
+        let stopped = completions.stop(self.id()).await;
         for _ in 0..ROUNDS_MAX {
             let open = completions.open_ones(self.id()).await?;
             if open.is_empty() {
-                return self.forget_waiting().await;
+                self.forget_waiting().await?;
+                return Ok(stopped?);
             }
             for tool_message_id in open {
                 self.settle(&tool_message_id).await?;

@@ -221,6 +221,30 @@ async fn the_end_of_an_agent_is_received_when_nobody_can_wait_for_it_any_more() 
 }
 
 #[tokio::test]
+async fn the_end_of_an_agent_whose_row_was_removed_is_received_and_lets_its_parent_go_on() {
+    let world = World::new(Mode::Queue);
+    let operation = world.start(vec![]).await;
+    let outcome = run(&operation, "c1", &later(&world)).await;
+    world.others.park(OP);
+    let row = outcome.tool_message_id;
+    world.rows.remove(&row).await.unwrap();
+    assert!(member_ends(&world, &row, &row).await.unwrap());
+    assert!(!member_ends(&world, &row, &row).await.unwrap(), "once");
+    // One that is there and another user's stays as it is.
+    let theirs = ToolRow {
+        call: ToolCall {
+            user_id: Some("u2".to_owned()),
+            ..call("c2")
+        },
+        ..row_of(&row, "c2")
+    };
+    world.rows.put(theirs.clone());
+    let refused = member_ends(&world, &row, &row).await.unwrap_err();
+    assert_eq!(refused.status(), 500);
+    assert_eq!(world.rows.all(), [theirs]);
+}
+
+#[tokio::test]
 async fn a_cancel_that_does_not_take_back_all_at_one_time_says_so_and_goes_on_when_repeated() {
     let world = World::new(Mode::Queue);
     let operation = world.start(vec![]).await;
