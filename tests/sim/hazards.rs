@@ -475,8 +475,8 @@ fn nothing_is_opened_for_an_operation_that_was_stopped() {
     let store = &bench.store;
     let key = |message: &str| CompletionKey::new("o:p%", message, Shards::ONE);
     let open = |message: &str| {
-        let opening = store.open_completion(&key(message), "context".into());
-        block_on(opening).expect("an answer")
+        let key = key(message);
+        block_on(store.open_completion(&key, "context".into())).expect("an answer")
     };
     let is_stopped =
         |operation: &str| block_on(store.are_completions_stopped(operation)).expect("an answer");
