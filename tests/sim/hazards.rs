@@ -8,7 +8,7 @@ use hookstash_shared::message::{Lane, MessageId, Shard, Shards, When};
 use hookstash_shared::store::host::HostError;
 use hookstash_shared::store::{
     Accepted, AuditWalk, Child, Completion, CompletionKey, Enqueue, EnqueueGroup, Exchange, Fair,
-    Held, LaneLimits, Lease, Outcome, Redriven, Settlement, Withdrawn,
+    Held, LaneLimits, Lease, Opening, Outcome, Redriven, Settlement, Withdrawn,
 };
 
 use super::bench::{Bench, NOW_MS, host_lane, queue, success};
@@ -442,6 +442,59 @@ fn a_placeholder_is_withdrawn_while_it_is_empty_and_only_then() {
     let kept = kept.expect("it is there");
     assert_eq!(kept.context, "context");
     assert_eq!(kept.result.as_deref(), Some(&b"first"[..]));
+}
+
+#[test]
+fn a_placeholder_that_is_closed_is_named_until_it_is_withdrawn() {
+    let bench = Bench::new();
+    let store = &bench.store;
+    let key = CompletionKey::new("op", "1", Shards::ONE);
+    let named = || block_on(store.open_completions("op")).expect("read");
+    let open = || block_on(store.open_completion(&key, "context".into())).expect("open");
+    let complete = |text: &'static str| block_on(store.complete(&key, text.into())).expect("done");
+    let close = || block_on(store.close_completion(&key)).expect("closed");
+    open();
+    for _ in 0..2 {
+        assert_eq!(close(), Withdrawn::Gone);
+        assert_eq!(complete("late"), Completion::Unknown);
+        assert_eq!(named(), ["1"]);
+    }
+    let withdrawn = block_on(store.withdraw_completion(&key));
+    assert_eq!(withdrawn, Ok(Withdrawn::Gone));
+    assert_eq!(named(), Vec::<String>::new());
+    open();
+    assert_eq!(complete("first"), Completion::Won);
+    assert_eq!(close(), Withdrawn::Final);
+    assert_eq!(complete("second"), Completion::Lost("first".into()));
+    assert_eq!(named(), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_opened_for_an_operation_that_was_stopped() {
+    let bench = Bench::new();
+    let store = &bench.store;
+    let key = |message: &str| CompletionKey::new("o:p%", message, Shards::ONE);
+    let open = |message: &str| {
+        let key = key(message);
+        block_on(store.open_completion(&key, "context".into())).expect("an answer")
+    };
+    let is_stopped =
+        |operation: &str| block_on(store.are_completions_stopped(operation)).expect("an answer");
+    assert_eq!(open("before"), Opening::Open);
+    block_on(store.stop_completions("o:p%")).expect("stopped");
+    assert!(is_stopped("o:p%") && !is_stopped("o"));
+    for message in ["before", "after"] {
+        assert_eq!(open(message), Opening::Stopped);
+    }
+    // What was open before is not touched.
+    assert_eq!(block_on(store.placeholder(&key("after"))), Ok(None));
+    let named = block_on(store.open_completions("o:p%")).expect("read");
+    assert_eq!(named, ["before"]);
+    let won = block_on(store.complete(&key("before"), "first".into()));
+    assert_eq!(won, Ok(Completion::Won));
+    // It is not remembered for ever.
+    bench.clock.advance(DAY * 30 + Duration::from_secs(1));
+    assert!(!is_stopped("o:p%"));
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl AgentRuntime {
         self.child(end, parent).await?;
         let answer = self.answer_of(end).await?;
         let result = result_of("Sub-agent", end, &answer, None);
-        self.bring_back(end, parent, message, result).await
+        self.bring_back(end, parent, message, None, result).await
     }
 
     async fn member_ended(
@@ -197,6 +197,7 @@ impl AgentRuntime {
         end: &End,
     ) -> Result<CallbackReceipt, CallbackError> {
         let (parent, message) = (&callback.parent_operation_id, &callback.anchor_message_id);
+        let group = Some(&callback.group_tool_message_id);
         let child = self.child(end, parent).await?;
         let answer = self.answer_of(end).await?;
         let agent_id = match callback.mode {
@@ -204,7 +205,7 @@ impl AgentRuntime {
             GroupMode::Shared => Some(child.agent_id.unwrap_or_default()),
         };
         let result = result_of("Agent member", end, &answer, agent_id.as_deref());
-        self.bring_back(end, parent, message, result).await
+        self.bring_back(end, parent, message, group, result).await
     }
 
     /// The record of an operation that has ended, whose owner is known, and which `parent` has
@@ -231,15 +232,20 @@ impl AgentRuntime {
         &self,
         end: &End,
         parent: &str,
-        message: &str,
+        message: &String,
+        group: Option<&String>,
         result: ToolRunResult,
     ) -> Result<CallbackReceipt, CallbackError> {
         // One that waits for a human has not ended: its parent waits on.
         let mut resumed = false;
         if RunReason::parse(&end.reason) != Some(RunReason::WaitingForHuman) {
             match self.fill(parent, message, result, Source::Run).await {
-                // The parent was cancelled: nobody wants it, however often it is sent.
-                Err(CompleteError::Unknown) if self.is_stopped(message).await? => {}
+                // Nobody wants it any more, however often it is sent.
+                Err(CompleteError::Unknown) if !self.is_wanted(parent, message, group).await? => {}
+                // Its row was removed, so that nothing is waited for there.
+                Err(CompleteError::NoRow(_)) if self.is_removed(message).await? => {
+                    resumed = self.check_barrier(parent).await?;
+                }
                 filled => {
                     filled?;
                     resumed = self.check_barrier(parent).await?;
@@ -256,10 +262,29 @@ impl AgentRuntime {
 }
 
 impl AgentRuntime {
-    /// Whether the call of a tool message must not be made any more.
-    async fn is_stopped(&self, tool_message_id: &str) -> Result<bool, CallbackError> {
-        let rows = self.rows(&[tool_message_id.to_owned()]).await?;
-        Ok(rows.first().is_some_and(ToolRow::is_stopped))
+    async fn is_removed(&self, message: &String) -> Result<bool, CallbackError> {
+        Ok(self.rows(std::slice::from_ref(message)).await?.is_empty())
+    }
+
+    /// Whether a result without a placeholder may find one later, because the call is made again:
+    /// its row and that of its group are there and take one, and `parent` was not cancelled.
+    async fn is_wanted(
+        &self,
+        parent: &str,
+        message: &String,
+        group: Option<&String>,
+    ) -> Result<bool, CallbackError> {
+        let stopped = self.0.completions.is_stopped(parent).await;
+        if stopped.map_err(CompleteError::from)? {
+            return Ok(false);
+        }
+        for message in [Some(message), group].into_iter().flatten() {
+            let rows = self.rows(std::slice::from_ref(message)).await?;
+            if !rows.first().is_some_and(ToolRow::takes_result) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

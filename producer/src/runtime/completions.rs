@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hookstash_shared::store::host::HostError;
-use hookstash_shared::store::{Completion, CompletionKey, Store, Withdrawn};
+use hookstash_shared::store::{Completion, CompletionKey, Opening, Store, Withdrawn};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -158,7 +158,7 @@ impl Completions {
         operation_id: &str,
         tool_message_id: &str,
         context: &Context,
-    ) -> Result<(), PortError> {
+    ) -> Result<Opening, PortError> {
         let key = self.key(operation_id, tool_message_id);
         let context = serde_json::to_vec(context)?;
         Ok(self.store.open_completion(&key, context.into()).await?)
@@ -171,6 +171,26 @@ impl Completions {
     ) -> Result<Withdrawn, HostError> {
         let key = self.key(operation_id, tool_message_id);
         self.store.withdraw_completion(&key).await
+    }
+
+    /// The same; the operation knows of it until it is withdrawn.
+    pub(super) async fn close(
+        &self,
+        operation_id: &str,
+        tool_message_id: &str,
+    ) -> Result<Withdrawn, HostError> {
+        let key = self.key(operation_id, tool_message_id);
+        self.store.close_completion(&key).await
+    }
+
+    /// No process opens a placeholder of the operation any more.
+    pub(super) async fn stop(&self, operation_id: &str) -> Result<(), HostError> {
+        self.store.stop_completions(operation_id).await
+    }
+
+    /// Whether the operation was stopped, in any process.
+    pub(super) async fn is_stopped(&self, operation_id: &str) -> Result<bool, HostError> {
+        self.store.are_completions_stopped(operation_id).await
     }
 
     /// Tool messages of the operation whose placeholders are open, some of them at a time; empty

@@ -1,6 +1,7 @@
 //! A tool that starts several agents: each member has a placeholder of its own, and the group has
 //! its receipt when the last of them has its result.
 
+use hookstash_shared::store::Opening;
 use serde_json::{Map, Value, json};
 
 use super::AgentRuntime;
@@ -9,6 +10,7 @@ use super::bridges::{GroupMode, MemberCallback};
 use super::completions::{Context, Source};
 use super::pipeline::ToolRun;
 use super::ports::PortError;
+use super::projection::takes_none;
 use super::row::{NewToolRow, ToolRow};
 use super::sub_agents::{AgentCall, deferred, failed};
 use crate::hooks::{ToolCall, ToolRunResult};
@@ -117,9 +119,11 @@ impl ToolRun<'_> {
                 on_complete: what.on_complete.clone(),
             };
             let completions = &runtime.0.completions;
-            completions
-                .open(self.operation.id(), &row.id, &context)
-                .await?;
+            let opening = completions.open(self.operation.id(), &row.id, &context);
+            if opening.await? == Opening::Stopped {
+                self.operation.stop(group).await?;
+                return Err(takes_none(&group.id));
+            }
             anchors.push((row.id, false));
         }
         Ok(anchors)

@@ -250,6 +250,8 @@ impl Operation {
         }
         if reason == RunReason::Interrupted {
             self.take_back().await.map_err(CancelError::from)?;
+        }
+        if !is_parked {
             let retired = parts.operations.retire(self.id()).await;
             retired.map_err(EndError::Retire)?;
         }

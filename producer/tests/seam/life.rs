@@ -1,7 +1,11 @@
 //! 25.15 and section 7: the life of an operation and its steps.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use hookstash_producer::hooks::*;
 use hookstash_producer::runtime::*;
+use hookstash_shared::clock::ManualClock;
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -250,6 +254,32 @@ async fn the_hooks_of_a_run_that_waits_for_a_human_stay_in_the_process() {
     let told = noted(&world.notes, "complete");
     let reasons: Vec<_> = told.iter().map(|end| end["reason"].clone()).collect();
     assert_eq!(reasons, ["waiting_for_human", "done"]);
+}
+
+#[tokio::test]
+async fn the_record_of_an_operation_goes_a_while_after_every_end_but_not_while_a_human_is_waited_for()
+ {
+    const ALMOST_A_MONTH: Duration = Duration::from_secs(30 * 24 * 3600 - 1);
+    for (reason, goes) in [
+        (RunReason::Done, true),
+        (RunReason::Error, true),
+        (RunReason::MaxSteps, true),
+        (RunReason::CostLimit, true),
+        (RunReason::Interrupted, true),
+        (RunReason::WaitingForHuman, false),
+    ] {
+        let clock = Arc::new(ManualClock::at(1_800_000_000_000));
+        let records = Arc::new(StoredOperations::new(store_at(clock.clone())));
+        let world = World::new(Mode::Local);
+        let runtime = world.with_records(records.clone());
+        let operation = runtime.start(new_operation(OP, vec![])).await.unwrap();
+        operation.end(reason, RunEnd::default()).await.unwrap();
+        clock.advance(ALMOST_A_MONTH);
+        assert!(records.load(OP).await.unwrap().is_some(), "{reason:?}");
+        clock.advance(Duration::from_secs(2));
+        let is_gone = records.load(OP).await.unwrap().is_none();
+        assert_eq!(is_gone, goes, "{reason:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hookstash_producer::hooks::*;
 use hookstash_producer::publish::Publisher;
 use hookstash_producer::runtime::*;
-use hookstash_shared::clock::SystemClock;
+use hookstash_shared::clock::{Clock, SystemClock};
 use hookstash_shared::environment::Environment;
 use hookstash_shared::http::{CONNECT_TIMEOUT, EgressPolicy, HttpClient};
 use hookstash_shared::message::{Envelope, Limits, Shards};
@@ -107,14 +107,7 @@ impl World {
     }
 
     fn over(mode: Mode, notes: Notes, receiver: Arc<Receiver>) -> Self {
-        let host = EmbeddedHost::new(Arc::new(SystemClock::new())).expect("an embedded store");
-        let store = Store::new(
-            Arc::new(host),
-            "hs",
-            Shards::new(4).unwrap(),
-            Duration::from_mins(1),
-            Retention::default(),
-        );
+        let store = store_at(Arc::new(SystemClock::new()));
         let faults = Faults::default();
         let rows = Rows {
             notes: notes.clone(),
@@ -351,6 +344,18 @@ impl Inside {
             clock,
         })
     }
+}
+
+/// A store of its own whose time is this clock's.
+pub(crate) fn store_at(clock: Arc<dyn Clock>) -> Store {
+    let host = EmbeddedHost::new(clock).expect("an embedded store");
+    Store::new(
+        Arc::new(host),
+        "hs",
+        Shards::new(4).unwrap(),
+        Duration::from_mins(1),
+        Retention::default(),
+    )
 }
 
 /// What the receiver answers at this path.

@@ -54,6 +54,15 @@ pub enum Completion {
     Unknown,
 }
 
+/// The answer to an opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// It is open, or has its result.
+    Open,
+    /// Its operation was stopped: nothing was opened.
+    Stopped,
+}
+
 /// The answer to a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawn {
@@ -66,20 +75,44 @@ pub enum Withdrawn {
 impl Store {
     /// Opens a placeholder with what its completion will need to know. Safe to repeat; an open or
     /// completed one is left as it is, with its first context, and none is opened beside a result
-    /// that is still there.
+    /// that is still there, nor any of an operation that was stopped.
     pub async fn open_completion(
         &self,
         key: &CompletionKey,
         context: Bytes,
-    ) -> Result<(), HostError> {
+    ) -> Result<Opening, HostError> {
         let args = Args::new().text(&key.name).bytes(context);
-        self.run_script(key.shard, &scripts::OPEN_COMPLETION, args)
+        let reply = self
+            .run_script(key.shard, &scripts::OPEN_COMPLETION, args)
+            .await?;
+        opening(&reply)
+    }
+
+    /// No placeholder of `operation` is opened any more, by any process. Those that are open stay:
+    /// from now on [`open_completions`](Self::open_completions) names all that there will ever be.
+    /// Safe to repeat; forgotten as long after the last time as a result is kept.
+    pub async fn stop_completions(&self, operation: &str) -> Result<(), HostError> {
+        let shard = shard_of_operation(operation, self.shards);
+        let key = self.keys.stopped(shard, &escape(operation));
+        let ms = self.retention.completion_ms.to_string();
+        self.run_one(command([b"SET", &key, b"1", b"PX", ms.as_bytes()]))
             .await
             .map(drop)
     }
 
-    /// Tool messages of `operation` whose placeholders are open: the first of them, longest open
-    /// first, and empty when none is. Whoever withdraws or completes these gets the next.
+    /// Whether [`stop_completions`](Self::stop_completions) was called for `operation`.
+    pub async fn are_completions_stopped(&self, operation: &str) -> Result<bool, HostError> {
+        let shard = shard_of_operation(operation, self.shards);
+        let key = self.keys.stopped(shard, &escape(operation));
+        match self.run_one(command([b"EXISTS", &key])).await? {
+            Reply::Int(count) => Ok(count > 0),
+            other => Err(unexpected("stopped operation", &other)),
+        }
+    }
+
+    /// Tool messages of `operation` whose placeholders are open, or were closed and not withdrawn:
+    /// the first of them, longest open first, and empty when none is. Whoever withdraws or
+    /// completes these gets the next.
     pub async fn open_completions(&self, operation: &str) -> Result<Vec<String>, HostError> {
         const LAST: &[u8] = b"63";
         let shard = shard_of_operation(operation, self.shards);
@@ -132,11 +165,31 @@ impl Store {
     /// Takes back a placeholder that nothing will complete. One that has its result keeps it.
     /// Safe to repeat.
     pub async fn withdraw_completion(&self, key: &CompletionKey) -> Result<Withdrawn, HostError> {
-        let args = Args::new().text(&key.name);
+        self.withdraw(key, "").await
+    }
+
+    /// The same, but [`open_completions`](Self::open_completions) names it until it is withdrawn:
+    /// whoever has more to do about it finds it again after a failure.
+    pub async fn close_completion(&self, key: &CompletionKey) -> Result<Withdrawn, HostError> {
+        self.withdraw(key, "keep").await
+    }
+
+    async fn withdraw(&self, key: &CompletionKey, kept: &str) -> Result<Withdrawn, HostError> {
+        let args = Args::new().text(&key.name).text(kept);
         let reply = self
             .run_script(key.shard, &scripts::WITHDRAW_COMPLETION, args)
             .await?;
         withdrawn(&reply)
+    }
+}
+
+/// # Errors
+/// It is no answer of the script: whoever took it for "open" would start what nobody waits for.
+fn opening(reply: &Reply) -> Result<Opening, HostError> {
+    match text(reply).as_deref() {
+        Some("opened" | "open") => Ok(Opening::Open),
+        Some("stopped") => Ok(Opening::Stopped),
+        _ => Err(unexpected("open", reply)),
     }
 }
 

@@ -20,7 +20,8 @@
 //! | `hs:{i}:hb` | zset | heartbeats: `<slots> <worker>` by ms |
 //! | `hs:{i}:u:<scope>` | string, PX | id of the first message with a deduplication id |
 //! | `hs:{i}:c:<operation>:<tool message>` `…:final` | string | open placeholder of a deferred completion, with its context; its result |
-//! | `hs:{i}:cw:<operation>` | zset | tool message -> ms when its placeholder was opened; those without a result only |
+//! | `hs:{i}:cw:<operation>` | zset | tool message -> ms when its placeholder was opened; those without a result only, and withdrawn ones whose row is not settled yet |
+//! | `hs:{i}:cs:<operation>` | string | there for 30 days after an operation was cancelled: no placeholder of it is opened |
 //! | `hs:{i}:o:<operation>` | hash | `record`: what another process needs to go on with an operation, its hooks among it; expires 30 days after its end |
 //! | `hs:{i}:ug` | hash | URL group -> its endpoints and default headers, as JSON |
 //! | `hs:{i}:sc` | zset | schedule -> due ms; not while it is paused |
@@ -84,6 +85,11 @@ impl Keys {
     /// The placeholders of an operation that have no result. `operation` is escaped as in a name.
     pub fn open_completions(&self, shard: Shard, operation: &str) -> Bytes {
         format!("{}:{{{}}}:cw:{operation}", self.prefix, shard.index()).into()
+    }
+
+    /// That an operation was cancelled. `operation` is escaped as in a name.
+    pub fn stopped(&self, shard: Shard, operation: &str) -> Bytes {
+        format!("{}:{{{}}}:cs:{operation}", self.prefix, shard.index()).into()
     }
 
     /// The record of an operation.

@@ -44,7 +44,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use audit::{AuditPage, AuditWalk, Audited};
-pub use completions::{Completion, CompletionKey, Placeholder, Withdrawn};
+pub use completions::{Completion, CompletionKey, Opening, Placeholder, Withdrawn};
 pub use dead_letters::{DeadLetter, DlqCursor, Redrive, RedriveChange, Redriven};
 pub use deaths::{DeathRange, Deaths};
 pub use events::{EventPosition, EventRange, EventWalk, StoredEvent};

@@ -1,5 +1,6 @@
 //! What a tool is handed, and the placeholder it may ask for.
 
+use hookstash_shared::store::Opening;
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -118,11 +119,12 @@ impl ToolRun<'_> {
                 operations: self.deferral.operations.clone(),
                 on_complete,
             };
-            runtime
-                .0
-                .completions
-                .open(self.operation.id(), &row.id, &context)
-                .await?;
+            let completions = &runtime.0.completions;
+            let opening = completions.open(self.operation.id(), &row.id, &context);
+            if opening.await? == Opening::Stopped {
+                self.operation.stop(&row).await?;
+                return Err(takes_none(&row.id));
+            }
             // Another process may have published a result, or stopped the call, before it opened.
             let now = runtime.rows(std::slice::from_ref(&row.id)).await?;
             if !now.first().is_some_and(ToolRow::takes_result) {

@@ -74,11 +74,13 @@ impl Way<'_> {
             };
             abort(&mut row);
             let row = messages.insert(row).await.map_err(PipelineError::Rows)?;
+            // Another process has begun the same call.
+            if row.takes_result() {
+                self.operation.stop(&row).await?;
+            }
             return Ok(CallOutcome::interrupted(self.call, Some(&row)));
         };
-        if self.close(row).await?.is_none() {
-            self.operation.abort_row(&row.id).await?;
-        }
+        self.operation.stop(row).await?;
         Ok(CallOutcome::interrupted(self.call, Some(row)))
     }
 

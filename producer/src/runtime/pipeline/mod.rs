@@ -69,6 +69,9 @@ pub enum PipelineError {
     /// A placeholder cannot be opened or withdrawn.
     #[error("a placeholder cannot be opened or withdrawn")]
     Placeholder(#[from] hookstash_shared::store::host::HostError),
+    /// A cancel took back very many placeholders, and not all. Repeat it: it goes on from there.
+    #[error("more placeholders are open than one cancel takes back; repeat it")]
+    TooMany,
     /// What came of an earlier try cannot be read.
     #[error("the result of an earlier try cannot be read")]
     Collect(#[source] CompleteError),

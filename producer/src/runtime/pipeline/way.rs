@@ -10,6 +10,7 @@ use crate::hooks::{
 };
 use crate::runtime::error::ReviewError;
 use crate::runtime::operation::Operation;
+use crate::runtime::ports::PortError;
 use crate::runtime::publication::{Kept, Publication, StateChange, blocked_by_tool};
 use crate::runtime::review::{Reviewer, Round, Subject};
 use crate::runtime::row::ToolRow;
@@ -283,7 +284,10 @@ impl Way<'_> {
             operation: self.operation,
             deferral,
         };
-        let row = run.open(Map::new()).await.map_err(PipelineError::Rows)?;
+        let row = match run.open(Map::new()).await {
+            Ok(row) => row,
+            Err(error) => return self.not_deferred(error, deferral, made).await,
+        };
         let tool_message_id = row.id.clone();
         self.row = Some(row);
         if self.operation.is_cancelled() {
@@ -297,6 +301,22 @@ impl Way<'_> {
             mocked: made.mocked,
             ..CallOutcome::not_made(self.call, CallEnd::Deferred)
         })
+    }
+
+    /// Its placeholder was not opened: because it was cancelled here or elsewhere, because a result
+    /// came first, or because of a failure.
+    async fn not_deferred(
+        mut self,
+        error: PortError,
+        deferral: &Deferral,
+        made: Made,
+    ) -> Result<CallOutcome, PipelineError> {
+        if self.operation.is_cancelled() {
+            self.row = deferral.asked().cloned().or(self.row);
+            return self.abort().await;
+        }
+        let overtaken = Box::pin(self.overtaken(made)).await?;
+        overtaken.ok_or(PipelineError::Rows(error))
     }
 
     /// Publishes a result, unless another one came first: that is then the outcome.

@@ -71,6 +71,12 @@ async fn a_callback_is_answered_by_what_is_wrong_with_it() {
         ..new_operation("sub-a", vec![])
     };
     world.runtime.start(child).await.unwrap();
+    // Its call may be made again, and then there is a placeholder.
+    let waits = ToolRow {
+        id: "row".to_owned(),
+        ..ToolRow::default()
+    };
+    world.rows.put(waits);
     let failed = world
         .runtime
         .agent_callback(body.to_string().as_bytes())

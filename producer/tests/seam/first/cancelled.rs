@@ -147,6 +147,44 @@ async fn a_call_that_is_stopped_while_its_result_is_written_stays_stopped() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_cancelled_while_another_process_begins_it_is_settled() {
+    let world = World::new(Mode::Local);
+    let operation = world.start(vec![]).await;
+    operation.cancel().await.unwrap();
+    let rows = Arc::clone(&world.rows);
+    let begins = async move { rows.put(row_of("theirs", "c1")) };
+    before(&world.rows, 1, begins);
+    let outcome = run(&operation, "c1", &world.saying(SECRET)).await;
+    assert_eq!(outcome.end, CallEnd::Interrupted);
+    let settled = world.rows.of_call("c1");
+    assert_eq!(intervention(&settled)["status"], json!("aborted"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_while_its_placeholder_is_opened_for_it_is_interrupted() {
+    for number in [1, 2] {
+        let world = World::new(Mode::Local);
+        let operation = world.start(vec![]).await;
+        let cancels = operation.clone();
+        before(&world.rows, number, async move {
+            cancels.cancel().await.unwrap();
+        });
+        let tool = super::parked::later(&world);
+        let outcome = run(&operation, "c1", &tool).await;
+        assert_eq!(outcome.end, CallEnd::Interrupted, "{number}");
+        super::parked::assert_taken_back(&world, &outcome.tool_message_id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_stops_what_runs_before_anybody_waits_for_it() {
+    let world = World::new(Mode::Local);
+    let operation = world.start(vec![]).await;
+    drop(operation.cancel());
+    assert!(operation.is_cancelled());
+}
+
+#[tokio::test]
 async fn a_handler_that_hangs_holds_up_no_cancellation() {
     let world = World::new(Mode::Local);
     let notes = world.notes.clone();

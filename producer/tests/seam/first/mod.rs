@@ -5,10 +5,12 @@ mod again;
 mod beside;
 mod cancelled;
 mod parked;
+mod stopped;
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hookstash_producer::hooks::*;
 use hookstash_producer::runtime::*;
 use serde_json::json;
@@ -109,11 +111,23 @@ pub(super) async fn dies_waiting(operation: &Operation, id: &str) -> (String, St
 
 /// What others do just before the row after the next one is put or changed.
 pub(super) fn after_next(rows: &Arc<Rows>, then: impl Future<Output = ()> + Send + 'static) {
-    let again = Arc::clone(rows);
-    let next = async move {
-        *again.meanwhile.lock().unwrap() = Some(Box::pin(then));
-    };
-    *rows.meanwhile.lock().unwrap() = Some(Box::pin(next));
+    before(rows, 2, then);
+}
+
+/// What others do just before rows are put or changed for the `number`-th time from now.
+pub(super) fn before(
+    rows: &Arc<Rows>,
+    number: usize,
+    then: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut then: BoxFuture<'static, ()> = Box::pin(then);
+    for _ in 1..number {
+        let again = Arc::clone(rows);
+        then = Box::pin(async move {
+            *again.meanwhile.lock().unwrap() = Some(then);
+        });
+    }
+    *rows.meanwhile.lock().unwrap() = Some(then);
 }
 
 pub(super) async fn assert_closed(world: &World, row: &str) {

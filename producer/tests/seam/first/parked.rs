@@ -9,7 +9,7 @@ use hookstash_producer::runtime::*;
 use super::*;
 
 /// A tool that leaves a placeholder.
-fn later(world: &World) -> Arc<dyn Tool> {
+pub(super) fn later(world: &World) -> Arc<dyn Tool> {
     world.tool(|_| {
         Ok(ToolRunResult {
             deferred: Some(true),
@@ -26,7 +26,7 @@ async fn park(world: &World, operation: &Operation, id: &str) -> String {
     outcome.tool_message_id
 }
 
-async fn assert_taken_back(world: &World, row: &str) {
+pub(super) async fn assert_taken_back(world: &World, row: &str) {
     let shown = world.rows.get(row);
     assert_eq!(
         intervention(&shown)["status"],
@@ -130,10 +130,21 @@ async fn a_call_that_was_deferred_beside_one_that_is_cancelled_takes_no_late_res
 
 #[tokio::test]
 async fn a_cancel_that_failed_between_placeholder_and_row_settles_the_row_when_repeated() {
-    for fault in ["change", "commit", "load", "save"] {
+    for (fault, is_parked) in [
+        ("change", true),
+        ("commit", true),
+        ("load", true),
+        ("save", true),
+        ("change", false),
+        ("commit", false),
+    ] {
         let world = World::new(Mode::Queue);
         let operation = world.start(vec![]).await;
-        let row = park(&world, &operation, "c1").await;
+        let row = if is_parked {
+            park(&world, &operation, "c1").await
+        } else {
+            dies_waiting(&operation, "c1").await.0
+        };
         world.faults.set(fault);
         operation.cancel().await.unwrap_err();
         world.faults.clear();
@@ -142,6 +153,10 @@ async fn a_cancel_that_failed_between_placeholder_and_row_settles_the_row_when_r
         assert_taken_back(&world, &row).await;
         let record = world.records.load(OP).await.unwrap().unwrap();
         assert_eq!(record.waiting_for, Vec::<String>::new(), "{fault}");
+        let again = world.restarted(Mode::Queue).resume(OP).await.unwrap();
+        let runs = world.runs();
+        let outcome = run(&again, "c1", &later(&world)).await;
+        assert_eq!((outcome.end, world.runs()), (CallEnd::Interrupted, runs));
     }
 }
 
