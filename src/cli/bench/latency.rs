@@ -18,18 +18,12 @@ const WARM: Duration = Duration::from_secs(2);
 const LAST_MAX: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Publishes `rate` messages a second for `time`, one by one, to a running worker; before that,
-/// posts as many without a queue.
+/// Publishes `rate` messages a second for `time`, one by one, to a running worker; after that, posts
+/// as many without a queue.
 pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<Latency, Failure> {
     let messages = |time: Duration| usize::try_from(time.as_secs() * u64::from(rate));
     let warm = messages(WARM).unwrap_or(0);
     let count = messages(time).unwrap_or(0) + warm;
-
-    let arrivals = stage.receiver.expect(count, count);
-    let posting = raw::Calls::new(stage)?;
-    let posts = steadily(stage, rate, count, |number| Ok(posting.post(number))).await?;
-    arrivals.complete(LAST_MAX).await;
-    let raw = posts.until(&arrivals, warm);
 
     let arrivals = stage.receiver.expect(count, count);
     let worker = stage.start_worker()?;
@@ -45,11 +39,16 @@ pub(super) async fn measure(stage: &Stage, rate: u32, time: Duration) -> Result<
     .await?;
     arrivals.complete(LAST_MAX).await;
     worker.drain(LAST_MAX).await;
+
+    let posted = stage.receiver.expect(count, count);
+    let posting = raw::Calls::new(stage)?;
+    let posts = steadily(stage, rate, count, |number| Ok(posting.post(number))).await?;
+    posted.complete(LAST_MAX).await;
     Ok(Latency {
         rate,
         lost: count - arrivals.arrived(),
         duplicates: arrivals.duplicates(),
-        raw,
+        raw: posts.until(&posted, warm),
         received: publishes.until(&arrivals, warm),
         accepted: Percentiles::of(publishes.took.into_iter().skip(warm).collect()),
     })
