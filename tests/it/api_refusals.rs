@@ -7,6 +7,7 @@ use hookstash::key_ring::KeyRing;
 use serde_json::json;
 
 use crate::support::front_door::{FrontDoor, READ_ONLY_TOKEN, answered, embedded_state};
+use crate::support::listen_everywhere;
 
 #[tokio::test]
 async fn without_the_token_everything_under_v2_is_a_401() {
@@ -203,6 +204,7 @@ async fn requests_are_logged_without_anything_that_they_carry() {
         .with_writer(move || writer.clone())
         .with_ansi(false)
         .finish();
+    listen_everywhere();
     let _guard = tracing::subscriber::set_default(subscriber);
     let door = FrontDoor::embedded().await;
     carry_secrets(&door).await;

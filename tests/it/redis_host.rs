@@ -13,6 +13,7 @@ use hookstash_shared::store::redis_host::{ConnectError, RedisHost, RedisOptions,
 use hookstash_shared::store::script::Script;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::support::listen_everywhere;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{self as server, RedisServer, percent_encoded};
 use crate::support::redis_groups::{RedisCluster, RedisSentinel, replica_of, wait_for_copy};
@@ -696,6 +697,7 @@ async fn f17_a_policy_that_evicts_is_warned_about_at_the_start() {
             .with_writer(log.clone())
             .with_ansi(false)
             .finish();
+        listen_everywhere();
         let guard = tracing::subscriber::set_default(subscriber);
         connect(&redis.url()).await;
         drop(guard);

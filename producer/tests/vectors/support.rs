@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -542,6 +542,13 @@ impl Write for Writer {
 
 impl Logs {
     pub(crate) fn capture() -> Self {
+        // What is logged first on another thread, where nobody listens, would else be taken for what
+        // nobody ever listens to.
+        static EVERYWHERE: Once = Once::new();
+        EVERYWHERE.call_once(|| {
+            let everything = tracing_subscriber::registry();
+            tracing::subscriber::set_global_default(everything).expect("nobody else sets it");
+        });
         let text = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&text);
         let subscriber = tracing_subscriber::fmt()

@@ -17,3 +17,13 @@ pub(crate) mod scene;
 pub(crate) mod seam_actor;
 pub(crate) mod stage;
 pub(crate) mod told;
+
+/// To be called before a test listens to the log of its thread: what is logged first on another
+/// thread, where nobody listens, would else be taken for what nobody ever listens to.
+pub(crate) fn listen_everywhere() {
+    static EVERYWHERE: std::sync::Once = std::sync::Once::new();
+    EVERYWHERE.call_once(|| {
+        let everything = tracing_subscriber::registry();
+        tracing::subscriber::set_global_default(everything).expect("nobody else sets it");
+    });
+}
