@@ -34,17 +34,13 @@ pub(super) async fn measure(stage: &Stage, count: usize) -> Result<Raw, Failure>
     let (before, began) = (Cpu::now(), stage.now());
     let mut running = Vec::new();
     for _ in 0..threads {
-        let poster = Poster {
-            count,
-            next: Arc::clone(&next),
-            ..poster.clone()
-        };
+        let (poster, next) = (poster.clone(), Arc::clone(&next));
         let build_http = Arc::clone(&parts.build_http);
         let calls = parts.settings.slots.div_ceil(threads);
         let (tell, ended) = tokio::sync::oneshot::channel();
         let work = move || {
             // Nobody listens any more when the bench was interrupted.
-            let _ = tell.send(poster.run(&build_http, calls));
+            let _ = tell.send(poster.run(&build_http, calls, &next, count));
         };
         std::thread::Builder::new()
             .name(RAW.to_owned())
@@ -94,19 +90,16 @@ impl Calls {
     }
 }
 
-/// One thread of the loop.
+/// What signs and posts.
 #[derive(Clone)]
 struct Poster {
     stage_url: String,
     body_bytes: usize,
     signer: Signer,
     clock: Arc<dyn hookstash_shared::clock::Clock>,
-    next: Arc<AtomicUsize>,
-    count: usize,
 }
 
 impl Poster {
-    /// One that has no numbers to take.
     fn new(stage: &Stage, parts: &WorkerParts) -> Result<Self, Failure> {
         let signer = parts.signer.borrow().clone();
         Ok(Self {
@@ -114,13 +107,18 @@ impl Poster {
             body_bytes: stage.body_bytes,
             signer: signer.ok_or_else(|| Failure::failed("sign: there are no keys"))?,
             clock: Arc::clone(stage.clock()),
-            next: Arc::default(),
-            count: 0,
         })
     }
 
-    /// Posts until all numbers are taken; returns the CPU time of this thread.
-    fn run(&self, build_http: &BuildHttpClient, calls: usize) -> Result<Duration, String> {
+    /// One thread of the loop: posts until the `count` numbers are taken, `calls` at a time; returns
+    /// the CPU time of this thread.
+    fn run(
+        &self,
+        build_http: &BuildHttpClient,
+        calls: usize,
+        next: &AtomicUsize,
+        count: usize,
+    ) -> Result<Duration, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -129,11 +127,11 @@ impl Poster {
             let http = build_http().map_err(|error| error.to_string())?;
             let mut running = FuturesUnordered::new();
             for _ in 0..calls {
-                running.push(self.post_next(&*http));
+                running.push(self.post_next(&*http, next, count));
             }
             while let Some(posted) = running.next().await {
                 if posted? {
-                    running.push(self.post_next(&*http));
+                    running.push(self.post_next(&*http, next, count));
                 }
             }
             Ok(Cpu::of_this_thread())
@@ -141,9 +139,14 @@ impl Poster {
     }
 
     /// `false` when no number is left.
-    async fn post_next(&self, http: &dyn Call) -> Result<bool, String> {
-        let number = self.next.fetch_add(1, Ordering::SeqCst);
-        if number >= self.count {
+    async fn post_next(
+        &self,
+        http: &dyn Call,
+        next: &AtomicUsize,
+        count: usize,
+    ) -> Result<bool, String> {
+        let number = next.fetch_add(1, Ordering::SeqCst);
+        if number >= count {
             return Ok(false);
         }
         self.post(http, number).await.map(|()| true)

@@ -113,6 +113,17 @@ async fn a_group_that_is_cancelled_while_it_starts_leaves_no_member_without_an_e
     }
 }
 
+/// Another process cancels: now, or just before the call writes or reads rows for the `number`th time.
+async fn cancelled_elsewhere(world: &World, number: usize) {
+    let other = world.restarted(Mode::Queue).resume(OP).await.unwrap();
+    let cancels = async move { other.cancel().await.unwrap() };
+    if number == 0 {
+        cancels.await;
+    } else {
+        before(&world.rows, number, cancels);
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_opened_or_started_after_a_cancel_in_another_process() {
     for (what, writes) in [
@@ -124,13 +135,7 @@ async fn nothing_is_opened_or_started_after_a_cancel_in_another_process() {
         for number in 0..=writes {
             let world = World::new(Mode::Queue);
             let operation = world.start(vec![]).await;
-            let other = world.restarted(Mode::Queue).resume(OP).await.unwrap();
-            let cancels = async move { other.cancel().await.unwrap() };
-            if number == 0 {
-                cancels.await;
-            } else {
-                before(&world.rows, number, cancels);
-            }
+            cancelled_elsewhere(&world, number).await;
             let tool: Arc<dyn Tool> = Arc::new(Does {
                 what,
                 waits: false,
@@ -159,13 +164,7 @@ async fn a_tool_whose_placeholder_the_seam_opens_is_interrupted_by_a_cancel_in_a
     for number in 0..=2 {
         let world = World::new(Mode::Queue);
         let operation = world.start(vec![]).await;
-        let other = world.restarted(Mode::Queue).resume(OP).await.unwrap();
-        let cancels = async move { other.cancel().await.unwrap() };
-        if number == 0 {
-            cancels.await;
-        } else {
-            before(&world.rows, number, cancels);
-        }
+        cancelled_elsewhere(&world, number).await;
         let outcome = run(&operation, "c1", &later(&world)).await;
         assert_eq!(outcome.end, CallEnd::Interrupted, "{number}");
         assert_taken_back(&world, &outcome.tool_message_id).await;
